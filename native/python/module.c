@@ -1,0 +1,17 @@
+/* The one extension module, xprof_py._native. */
+#include "module.h"
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "xprof_py._native", "C core of xprof_py: recorder and decoders.", -1, NULL,
+    NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL) return NULL;
+    if (xpr_py_add_recorder(module) < 0 || xpr_py_add_decode(module) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,269 @@
+"""Arrow schemas of every table of a Profile, with units: the contract between the rooms of postprocess.
+
+Times: ``start_ps`` is int64 picoseconds since the profile's ``origin_ns`` (UTC, int64 nanoseconds); ``duration_ps`` is
+int64 picoseconds and null while the event was still open at the end of the capture. No double holds an absolute time.
+
+Ids: ``line``, ``event``, ``step`` and so on are row numbers of the table of that name, in one process's Profile.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+"""Raised when a column is renamed, removed or changes its meaning."""
+
+
+class Kind(IntEnum):
+    """What an event is, as far as its source says so. The shard writes these numbers (shard_format.h)."""
+
+    PLAIN = 0
+    """An event of another tool's trace; what it means is for the join to find out."""
+    SPAN = 1
+    """A ``trace`` interval of the user's program."""
+    STEP = 2
+    """A ``step`` interval; argument ``step_num``."""
+    INPUT = 3
+    """Waiting for the next batch (``wrap_input``, ``input_wait``)."""
+    CHECKPOINT = 4
+    """Saving or restoring (``checkpoint``)."""
+    MARK = 5
+    """An instant; duration 0."""
+    COUNTER = 6
+    """A sampled value; argument ``value``; duration 0."""
+    COMPILE = 7
+    """A tracing, lowering or compile interval reported by jax.monitoring; argument ``fun_name``."""
+
+
+class ArgKind(IntEnum):
+    """How ``args.value`` (64 raw bits as int64) is to be read."""
+
+    INT = 1
+    """A signed integer."""
+    UINT = 2
+    """An unsigned integer: reinterpret as uint64."""
+    DOUBLE = 3
+    """The bits of an IEEE double."""
+    TEXT = 4
+    """Row of ``texts``."""
+    BYTES = 5
+    """Opaque bytes; their length in bytes. The bytes themselves stay with the reader."""
+    BOOL = 6
+    """0 or 1."""
+
+
+_name = pa.dictionary(pa.int32(), pa.string())
+
+
+def _schema(*fields: tuple[str, pa.DataType] | tuple[str, pa.DataType, bool]) -> pa.Schema:
+    return pa.schema([pa.field(f[0], f[1], nullable=f[2] if len(f) == 3 else False) for f in fields])
+
+
+TABLES: dict[str, pa.Schema] = {
+    # --- what the readers deliver -------------------------------------------------------------------------------
+    # One row per thread, stream or queue of a trace. `thread_id` is the kernel's thread id where the source knows it
+    # (shards do; XSpace lines do not: join/threads.py links the two). `source` is "xspace" or "shard".
+    "lines": _schema(
+        ("plane", pa.string()),
+        ("name", pa.string()),
+        ("line_id", pa.int64()),
+        ("thread_id", pa.int64(), True),
+        ("source", pa.string()),
+        ("clock_domain", pa.string()),
+    ),
+    # Sorted by (line, start_ps, duration_ps descending): a parent comes before its children.
+    "events": _schema(
+        ("line", pa.int32()),
+        ("name", _name),
+        ("kind", pa.uint8()),
+        ("start_ps", pa.int64()),
+        ("duration_ps", pa.int64(), True),
+    ),
+    # The arguments (XPlane stats) of events, sorted by event, in the order in which the source wrote them.
+    "args": _schema(
+        ("event", pa.int64()),
+        ("key", _name),
+        ("kind", pa.uint8()),
+        ("value", pa.int64()),
+    ),
+    "texts": _schema(("text", pa.large_string())),
+    # Facts about a plane or a program that belong to no event (plane stats, Task Environment).
+    "plane_args": _schema(
+        ("plane", pa.string()),
+        ("key", pa.string()),
+        ("kind", pa.uint8()),
+        ("value", pa.int64()),
+        ("text", pa.large_string(), True),
+    ),
+    # One row per compiled program found in the profile. `hlo` is the serialized HloProto.
+    "programs": _schema(
+        ("program_id", pa.int64()),
+        ("name", pa.string()),
+        ("hlo", pa.large_binary(), True),
+    ),
+    # severity: "error" (data lost or unusable), "warning" (an answer is weaker for it), "note".
+    "diagnostics": _schema(
+        ("severity", pa.string()),
+        ("code", pa.string()),
+        ("file", pa.string()),
+        ("place", pa.string()),
+        ("count", pa.int64()),
+        ("message", pa.string()),
+    ),
+    # --- HLO ----------------------------------------------------------------------------------------------------
+    # One row per instruction of every program. `file`/`line` are the innermost frame of the user's source; a fusion
+    # without one takes its fused computation's.
+    "hlo_ops": _schema(
+        ("program", pa.int32()),
+        ("name", _name),
+        ("opcode", _name),
+        ("computation", pa.int32()),
+        ("op_name", pa.string()),
+        ("file", _name),
+        ("source_line", pa.int32()),
+        ("function", _name),
+    ),
+    # --- join ---------------------------------------------------------------------------------------------------
+    # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
+    # `open_ps`: how long the op may have stayed open after its own event (BREAKDOWN.md 1), 0 if it did not.
+    "lanes": _schema(("device", pa.string()), ("ordinal", pa.int64())),
+    "ops": _schema(
+        ("event", pa.int64()),
+        ("lane", pa.int32()),
+        ("run", pa.int32(), True),
+        ("hlo_op", pa.int32(), True),
+        ("class", _name),
+        ("leaf", pa.bool_()),
+        ("start_ps", pa.int64()),
+        ("duration_ps", pa.int64()),
+        ("open_ps", pa.int64()),
+    ),
+    # One row per dispatch of a program by a host thread (`line`).
+    "launches": _schema(
+        ("event", pa.int64()),
+        ("line", pa.int32()),
+        ("name", _name),
+        ("run_id", pa.int64(), True),
+        ("device", pa.int64(), True),
+        ("step", pa.int32(), True),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64(), True),
+    ),
+    # One row per execution of a program on a lane. join: id, order, steps_line, inferred, ambiguous, none.
+    "runs": _schema(
+        ("lane", pa.int32()),
+        ("program", pa.int32(), True),
+        ("run_id", pa.int64()),
+        ("launch", pa.int32(), True),
+        ("step", pa.int32(), True),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64()),
+        ("join", pa.string()),
+    ),
+    # Outermost steps of the process in order of host start, then nested ones. phase: warmup, steady, outlier, partial,
+    # unmeasured; `reason` says why, empty for steady. `parent` is the enclosing step's row for nested steps.
+    "steps": _schema(
+        ("name", pa.string()),
+        ("number", pa.int64()),
+        ("occurrence", pa.int32()),
+        ("parent", pa.int32(), True),
+        ("line", pa.int32()),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64(), True),
+        ("phase", pa.string()),
+        ("reason", pa.string()),
+    ),
+    # kind: step, head, tail. One row per lane and step; windows of a lane tile the capture.
+    "windows": _schema(
+        ("lane", pa.int32()),
+        ("kind", pa.string()),
+        ("step", pa.int32(), True),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64()),
+    ),
+    # One row per gap piece (cut at window boundaries), cause and step. method: order, interval, none.
+    # `event`: the host event that is the evidence; `evidence`: its name, or the names of the open spans for unknown.
+    "gaps": _schema(
+        ("lane", pa.int32()),
+        ("window", pa.int32()),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64()),
+        ("cause", pa.string()),
+        ("cause_step", pa.int32(), True),
+        ("length_ps", pa.int64()),
+        ("launch", pa.int32(), True),
+        ("method", pa.string()),
+        ("event", pa.int64(), True),
+        ("evidence", pa.string()),
+    ),
+    # One row per window and class. The exclusive picoseconds of a window sum to its length exactly.
+    "breakdown": _schema(
+        ("host", pa.string()),
+        ("lane", pa.int32()),
+        ("window", pa.int32()),
+        ("step", pa.int32(), True),
+        ("class", pa.string()),
+        ("exclusive_ps", pa.int64()),
+        ("total_ps", pa.int64()),
+        ("foreign_ps", pa.int64()),
+    ),
+    # compile, trace and lowering intervals by function. source: jax.monitoring or xspace.
+    "compiles": _schema(
+        ("function", pa.string()),
+        ("stage", pa.string()),
+        ("line", pa.int32()),
+        ("step", pa.int32(), True),
+        ("start_ps", pa.int64()),
+        ("duration_ps", pa.int64()),
+        ("source", pa.string()),
+    ),
+}
+
+CLASSES = (
+    "compute",
+    "memory",
+    "collective",
+    "host_device",
+    "compiler",
+    "input",
+    "checkpoint",
+    "host",
+    "device_wait",
+    "no_work",
+    "unknown",
+)
+"""Classes of device-busy time and causes of gaps, in table order (ties are broken by it). BREAKDOWN.md 4 and 5."""
+
+BUSY_CLASSES = CLASSES[:4]
+"""The classes of leaf ops; where they overlap on a lane the earlier one wins."""
+
+
+def table(name: str, columns: dict[str, Any]) -> pa.Table:
+    """Build the table ``name`` from columns (numpy arrays, lists or Arrow arrays), cast to its schema.
+
+    Raises KeyError for an unknown table or a missing column, pyarrow.ArrowInvalid for values that do not fit.
+    """
+    schema = TABLES[name]
+    arrays = []
+    for field in schema:
+        column = columns[field.name]
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            wanted = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            column = pa.array(column, type=wanted)
+        if column.type != field.type:
+            column = column.dictionary_encode() if pa.types.is_dictionary(field.type) else column.cast(field.type)
+            if column.type != field.type:
+                column = column.cast(field.type)
+        arrays.append(column)
+    unknown = set(columns) - set(schema.names)
+    if unknown:
+        raise KeyError(f"table {name} has no columns {sorted(unknown)}")
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def empty(name: str) -> pa.Table:
+    """The table ``name`` with no rows."""
+    return TABLES[name].empty_table()
