@@ -40,5 +40,7 @@ class Profile:
         """A copy with these tables added or replaced; every table is checked against its schema."""
         for name, value in tables.items():
             if value.schema != schema.TABLES[name]:
-                raise ValueError(f"table {name} does not have its schema:\n{value.schema}\nwanted\n{schema.TABLES[name]}")
+                raise ValueError(
+                    f"table {name} does not have its schema:\n{value.schema}\nwanted\n{schema.TABLES[name]}"
+                )
         return replace(self, tables={**self.tables, **tables})

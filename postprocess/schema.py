@@ -62,6 +62,25 @@ def _schema(*fields: tuple[str, pa.DataType] | tuple[str, pa.DataType, bool]) ->
     return pa.schema([pa.field(f[0], f[1], nullable=f[2] if len(f) == 3 else False) for f in fields])
 
 
+CLASSES = (
+    "compute",
+    "memory",
+    "collective",
+    "host_device",
+    "compiler",
+    "input",
+    "checkpoint",
+    "host",
+    "device_wait",
+    "no_work",
+    "unknown",
+)
+"""Classes of device-busy time and causes of gaps, in table order (ties are broken by it). BREAKDOWN.md 4 and 5."""
+
+BUSY_CLASSES = CLASSES[:4]
+"""The classes of leaf ops; where they overlap on a lane the earlier one wins."""
+
+
 TABLES: dict[str, pa.Schema] = {
     # --- what the readers deliver -------------------------------------------------------------------------------
     # One row per thread, stream or queue of a trace. `thread_id` is the kernel's thread id where the source knows it
@@ -126,6 +145,12 @@ TABLES: dict[str, pa.Schema] = {
         ("source_line", pa.int32()),
         ("function", _name),
     ),
+    # One row per computation of every program. `entry`: the one that runs when the program runs.
+    "hlo_computations": _schema(("program", pa.int32()), ("name", pa.string()), ("entry", pa.bool_())),
+    # Rows of hlo_ops: `op` reads the result of `operand` (same computation).
+    "hlo_operands": _schema(("op", pa.int32()), ("operand", pa.int32())),
+    # `op` (fusion, call, while, conditional, reduce...) calls a row of hlo_computations.
+    "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
     # `open_ps`: how long the op may have stayed open after its own event (BREAKDOWN.md 1), 0 if it did not.
@@ -210,6 +235,21 @@ TABLES: dict[str, pa.Schema] = {
         ("total_ps", pa.int64()),
         ("foreign_ps", pa.int64()),
     ),
+    # What finish makes of the breakdown: one row per host, lane and window (head and tail included), wide, for viewers and
+    # queries. `window_ps` is the sum of the class columns, exactly. `number` is null for head and tail.
+    "step_classes": _schema(
+        ("host", pa.string()),
+        ("lane", pa.int32()),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("number", pa.int64(), True),
+        ("occurrence", pa.int32(), True),
+        ("phase", pa.string()),
+        ("reason", pa.string()),
+        ("start_ps", pa.int64()),
+        ("window_ps", pa.int64()),
+        *((f"{c}_ps", pa.int64()) for c in CLASSES),
+    ),
     # compile, trace and lowering intervals by function. source: jax.monitoring or xspace.
     "compiles": _schema(
         ("function", pa.string()),
@@ -221,24 +261,6 @@ TABLES: dict[str, pa.Schema] = {
         ("source", pa.string()),
     ),
 }
-
-CLASSES = (
-    "compute",
-    "memory",
-    "collective",
-    "host_device",
-    "compiler",
-    "input",
-    "checkpoint",
-    "host",
-    "device_wait",
-    "no_work",
-    "unknown",
-)
-"""Classes of device-busy time and causes of gaps, in table order (ties are broken by it). BREAKDOWN.md 4 and 5."""
-
-BUSY_CLASSES = CLASSES[:4]
-"""The classes of leaf ops; where they overlap on a lane the earlier one wins."""
 
 
 def table(name: str, columns: dict[str, Any]) -> pa.Table:
