@@ -2,9 +2,10 @@
 
     XPROF_PY_PEERS_PYTHON=/path/to/python python benchmarks/analyze.py [RUN] [--repeats 5]
 
-RUN is a run folder; without one a training of 400 steps is recorded first. XPROF_PY_PEERS_PYTHON names an interpreter in
-whose environment the package `xprof` is installed; without it only our side is measured. Both sides start a fresh process
-each time, without caches, and take turns; CPU seconds and peak memory are those of the whole process, imports included.
+RUN is a run folder; without one a training of 400 steps is recorded first. XPROF_PY_PEERS_PYTHON names an interpreter
+in whose environment the package `xprof` is installed; without it only our side is measured. Both sides start a fresh
+process each time, without caches, and take turns; CPU seconds and peak memory are those of the whole process, imports
+included.
 """
 
 from __future__ import annotations
