@@ -2,7 +2,7 @@
 #   make demo | test | test-gpu | lint | bench | clean        PYTHON=python3.12 takes another interpreter
 PYTHON ?= python3
 # Each interpreter has an environment of its own, so that PYTHON=... never tests the wrong one.
-VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
+VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(subst /,_,$(patsubst /%,%,$(PYTHON))))
 BIN := $(VENV)/bin
 NATIVE := $(shell find native CMakeLists.txt -type f)
 # UV= on the command line switches to venv and pip.
