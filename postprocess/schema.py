@@ -117,6 +117,17 @@ TABLES: dict[str, pa.Schema] = {
         ("value", pa.int64()),
         ("text", pa.large_string(), True),
     ),
+    # What an XSpace says once for a kind of event (XEventMetadata stats: flops, HLO category, ... of a TPU op) instead of
+    # in every event. `event_metadata` has the kinds that say something; `event_metadata_of` which of them an event has
+    # (sorted by event; events without are not in it); `metadata_args` what is said, sorted by event_metadata.
+    "event_metadata": _schema(("plane", pa.string()), ("name", pa.string()), ("display_name", pa.string())),
+    "event_metadata_of": _schema(("event", pa.int64()), ("event_metadata", pa.int32())),
+    "metadata_args": _schema(
+        ("event_metadata", pa.int32()),
+        ("key", _name),
+        ("kind", pa.uint8()),
+        ("value", pa.int64()),
+    ),
     # One row per compiled program found in the profile. `hlo` is the serialized HloProto.
     "programs": _schema(
         ("program_id", pa.int64()),
