@@ -58,7 +58,7 @@ def used_phases(merged: pa.Table) -> tuple[str, ...]:
 
 
 def shares(merged: pa.Table, phases: tuple[str, ...]) -> dict[str, dict[str, float]] | None:
-    """class -> exclusive_s and total_s (mean over lanes, summed over steps) and share (0-1); None without steps."""
+    """class -> exclusive_s and total_s (mean over lanes, summed over steps), share (0-1); None without steps."""
     used = merged.filter(pc.and_(pc.equal(merged["kind"], "step"), pc.is_in(merged["phase"], pa.array(phases))))
     sums = used.group_by("class").aggregate([("exclusive_ps", "sum"), ("total_ps", "sum")])
     exclusive = dict(zip(sums["class"].to_pylist(), sums["exclusive_ps_sum"].to_pylist(), strict=True))

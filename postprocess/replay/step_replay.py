@@ -116,7 +116,7 @@ def finish(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
 
 
 class _Replay:
-    """One replay. Host threads and lanes advance on demand: a wait asks for its work, work for the host that made it."""
+    """One replay. Threads and lanes advance on demand: a wait asks for its work, work for the host that made it."""
 
     def __init__(self, timeline: Timeline, removed: int) -> None:
         self._segments = timeline.segments
