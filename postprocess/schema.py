@@ -162,6 +162,15 @@ TABLES: dict[str, pa.Schema] = {
     "hlo_operands": _schema(("op", pa.int32()), ("operand", pa.int32())),
     # `op` (fusion, call, while, conditional, reduce...) calls a row of hlo_computations.
     "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
+    # One row per program: the Python function it was traced from, as its module name says (`<lambda>` for a lambda), the
+    # file that defines it and its least line in the module's stack frames; null where no frame is in it. Two lambdas
+    # compile to one module name: file and line tell them apart.
+    "program_functions": _schema(
+        ("program", pa.int32()),
+        ("function", pa.string()),
+        ("file", pa.string(), True),
+        ("source_line", pa.int32(), True),
+    ),
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
     # `open_ps`: how long the op may have stayed open after its own event (BREAKDOWN.md 1), 0 if it did not.
