@@ -117,6 +117,17 @@ TABLES: dict[str, pa.Schema] = {
         ("value", pa.int64()),
         ("text", pa.large_string(), True),
     ),
+    # What an XSpace says once for a kind of event (XEventMetadata stats: flops, HLO category, ... of a TPU op) instead of
+    # in every event. `event_metadata` has the kinds that say something; `event_metadata_of` which of them an event has
+    # (sorted by event; events without are not in it); `metadata_args` what is said, sorted by event_metadata.
+    "event_metadata": _schema(("plane", pa.string()), ("name", pa.string()), ("display_name", pa.string())),
+    "event_metadata_of": _schema(("event", pa.int64()), ("event_metadata", pa.int32())),
+    "metadata_args": _schema(
+        ("event_metadata", pa.int32()),
+        ("key", _name),
+        ("kind", pa.uint8()),
+        ("value", pa.int64()),
+    ),
     # One row per compiled program found in the profile. `hlo` is the serialized HloProto.
     "programs": _schema(
         ("program_id", pa.int64()),
@@ -151,6 +162,15 @@ TABLES: dict[str, pa.Schema] = {
     "hlo_operands": _schema(("op", pa.int32()), ("operand", pa.int32())),
     # `op` (fusion, call, while, conditional, reduce...) calls a row of hlo_computations.
     "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
+    # One row per program: the Python function it was traced from, as its module name says (`<lambda>` for a lambda), the
+    # file that defines it and its least line in the module's stack frames; null where no frame is in it. Two lambdas
+    # compile to one module name: file and line tell them apart.
+    "program_functions": _schema(
+        ("program", pa.int32()),
+        ("function", pa.string()),
+        ("file", pa.string(), True),
+        ("source_line", pa.int32(), True),
+    ),
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
     # `open_ps`: how long the op may have stayed open after its own event (BREAKDOWN.md 1), 0 if it did not.

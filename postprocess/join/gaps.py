@@ -8,6 +8,7 @@ the end of the launch of the previous late gap that the thread ended.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from xprof_py.postprocess.join.host_activity import HostActivity, Piece
 from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.schema import CLASSES
-import itertools
 
 CAUSE = {
     Evidence.NOTHING: "unknown",

@@ -6,6 +6,7 @@ span. Waits for the device and compile intervals that no event states are put to
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -17,7 +18,6 @@ from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.join.threads import markers
 from xprof_py.postprocess.schema import Kind
-import itertools
 
 
 @dataclass(frozen=True)

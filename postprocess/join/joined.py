@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.hlo.module import program_functions, read_programs
+from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
@@ -36,7 +36,9 @@ def join_profile(profile: Profile) -> Profile:
     cannot be joined has `join` none or ambiguous, an `unknown` cause and a diagnostics row.
     """
     if "hlo_ops" not in profile:
-        profile = profile.with_tables(**read_programs(profile["programs"], profile["diagnostics"]))
+        tables = read_programs(profile["programs"], file=profile.host)
+        found = pa.concat_tables([profile["diagnostics"], tables.pop("diagnostics")])
+        profile = profile.with_tables(diagnostics=found, **tables)
     return _Join(profile).run()
 
 
@@ -93,8 +95,12 @@ class _Join:
     def _program_names(self) -> list[str]:
         """Module name and source location: two lambdas are two names."""
         names = self.profile["programs"]["name"].to_pylist()
-        places = program_functions(self.profile)
-        return [f"{n} {p[0]}:{p[1]}" if p else n for n, p in zip(names, places, strict=True)]
+        places: dict[int, str] = {
+            row["program"]: f" {row['file']}:{row['source_line']}"
+            for row in self.profile["program_functions"].to_pylist()
+            if row["file"] is not None
+        }
+        return [name + places.get(row, "") for row, name in enumerate(names)]
 
     def _step_of(self, start_ps: Int64, line: Int64) -> Int64:
         thread = self.thread_of_line[line] if len(line) else line
