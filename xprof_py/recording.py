@@ -66,8 +66,7 @@ class Recording:
         if severity != "info":
             warn(text)
 
-    @property
-    def wants_steps(self) -> bool:
+    def awaits_devices(self) -> bool:
         """Whether XLA's profiler still waits for the program to have devices."""
         return self._xla_pending and self.state == "recording"
 

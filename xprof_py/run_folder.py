@@ -74,7 +74,7 @@ class RunFolder:
             others = self._others()
             self._refuse_or_remove(others, overwrite)
             folders = ["run", "shards", f"plugins/profile/{self.session}"]
-            self.place.prepare(folders if self._uses_xla else folders[:2])
+            self.place.prepare(folders if self._uses_xla and not self.staged else folders[:2])
             if self.staged:
                 self.root = Path(tempfile.mkdtemp(prefix="xprof_py-"))
                 FolderPlace(self.root).prepare(folders)
@@ -153,7 +153,7 @@ class RunFolder:
 
     def _others(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Run files of this session that were not written by other processes of this very job."""
-        found = []
+        found: list[tuple[str, Mapping[str, Any]]] = []
         for name, content in self.place.read("run", ".json"):
             try:
                 document = json.loads(content)

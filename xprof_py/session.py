@@ -206,7 +206,7 @@ class _OpenCapture:
             return
         if self._window.begin() is Action.START:
             self.recording.start()
-        if self._steps is not None or self.recording.wants_steps:
+        if self._steps is not None or self.recording.awaits_devices():
             _native.set_step_listener(self._on_step)
 
     def close(self, kind: type[BaseException] | None) -> None:
@@ -267,9 +267,9 @@ class _OpenCapture:
         elif action is Action.STOP:
             self._step_listener_off()
             self.recording.stop(self._settings.drain_timeout_s)
-        elif entering and self.recording.wants_steps:
+        elif entering and self.recording.awaits_devices():
             self.recording.try_xla()
-            if self._steps is None and not self.recording.wants_steps:
+            if self._steps is None and not self.recording.awaits_devices():
                 self._step_listener_off()
 
     @staticmethod
@@ -281,11 +281,14 @@ class _Slot:
     """The one capture of this process."""
 
     def __init__(self) -> None:
+        self._hooked = False
+        self._empty()
+
+    def _empty(self) -> None:
         self._lock = threading.Lock()
         self._taken = False
         self._open: _OpenCapture | None = None
         self._closing: Recording | None = None
-        self._hooked = False
 
     def take(self, path: str) -> bool:
         """Reserve the slot; False, with a warning, while another capture is open or does not finish in time."""
@@ -331,9 +334,8 @@ class _Slot:
 
     def in_child(self) -> None:
         """After a fork, in the child: no hook, no open capture, locks that nobody holds."""
-        opened, hooked = self._open, self._hooked
-        self.__init__()  # type: ignore[misc]
-        self._hooked = hooked
+        opened = self._open
+        self._empty()
         _native.set_step_listener(None)
         _native.set_step_marker(None)
         _native.set_thread_hook(None)
