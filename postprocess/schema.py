@@ -221,7 +221,8 @@ TABLES: dict[str, pa.Schema] = {
         ("phase", pa.string()),
         ("reason", pa.string()),
     ),
-    # kind: step, head, tail. One row per lane and step; windows of a lane tile the capture.
+    # kind: step, head, tail, nested. Head, steps and tail of a lane tile the capture; nested ones divide a step's
+    # window and enter no sum.
     "windows": _schema(
         ("lane", pa.int32()),
         ("kind", pa.string()),
@@ -244,19 +245,28 @@ TABLES: dict[str, pa.Schema] = {
         ("event", pa.int64(), True),
         ("evidence", pa.string()),
     ),
-    # One row per window and class. The exclusive picoseconds of a window sum to its length exactly.
+    # One row per window and class: the partial of the breakdown analysis. The exclusive picoseconds of a window sum to
+    # its length exactly. `total`: covered or not; `foreign`: by work of other steps. Head and tail have no number.
     "breakdown": _schema(
         ("host", pa.string()),
         ("lane", pa.int32()),
         ("window", pa.int32()),
         ("step", pa.int32(), True),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("number", pa.int64(), True),
+        ("occurrence", pa.int32(), True),
+        ("phase", pa.string()),
+        ("reason", pa.string()),
+        ("start_ps", pa.int64()),
+        ("window_ps", pa.int64()),
         ("class", pa.string()),
         ("exclusive_ps", pa.int64()),
         ("total_ps", pa.int64()),
         ("foreign_ps", pa.int64()),
     ),
-    # What finish makes of the breakdown: one row per host, lane and window (head and tail included), wide, for viewers
-    # and queries. `window_ps` is the sum of the class columns, exactly. `number` is null for head and tail.
+    # What finish makes of the breakdown: one row per host, lane and window (head and tail included), wide, for
+    # viewers and queries. `window_ps` is the sum of the class columns, exactly. `number` is null for head and tail.
     "step_classes": _schema(
         ("host", pa.string()),
         ("lane", pa.int32()),
