@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,22 +32,20 @@ class Demo:
 
     def run(self, args: argparse.Namespace) -> int:
         """Record, analyse, print. Returns the exit code: the training's own where that failed."""
-        from xprof_py.cli.analyze import analyze
+        from xprof_py.cli.analyze import analyze, print_summary
         from xprof_py.viewers.html_report import write_report
-        from xprof_py.viewers.terminal import render_summary
 
         run_dir: Path = args.run_dir or Path("runs", "demo-fast-input" if args.fast_input else "demo")
         code = self.record(run_dir, steps=args.steps, fast_input=args.fast_input, overwrite=args.run_dir is None)
         if code != 0:
             return code
         out, summary = analyze([run_dir])
-        report = write_report(out)
+        report = write_report(out, out / "report.html")
         if args.json:
             print(json.dumps(summary, indent=1))
             return 0
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print(render_summary(summary, color=color, width=shutil.get_terminal_size().columns))
-        print(f"\nReport: {report}")
+        print_summary(summary)
+        print(f"Report: {report}", flush=True)
         self.say_what_next(args.fast_input)
         return 0
 
