@@ -115,12 +115,19 @@ class _Module:
 
     def complaints(self) -> list[tuple[str, int, str]]:
         """What is not in order: (code, count, message)."""
-        lost = sum(int(np.count_nonzero(self.column(*edge) < 0)) for edge in (("operands", "operand"), ("calls", "computation")))
+        lost = sum(
+            int(np.count_nonzero(self.column(*edge) < 0))
+            for edge in (("operands", "operand"), ("calls", "computation"))
+        )
         complaints = []
         if lost:
-            complaints.append(("hlo_edge_without_end", lost, "operands or called computations that are not in the module"))
+            complaints.append(
+                ("hlo_edge_without_end", lost, "operands or called computations that are not in the module")
+            )
         if self.columns["repaired_strings"]:
-            complaints.append(("not_utf8", self.columns["repaired_strings"], "strings that are not UTF-8; the bad bytes are replaced"))
+            complaints.append(
+                ("not_utf8", self.columns["repaired_strings"], "strings that are not UTF-8; the bad bytes are replaced")
+            )
         return complaints
 
     def tables(self, program: int, first_op: int, first_computation: int) -> dict[str, dict[str, Any]]:
@@ -134,7 +141,9 @@ class _Module:
             "hlo_ops": {
                 "program": np.full(self.op_count, program, np.int32),
                 "name": pa.DictionaryArray.from_arrays(pa.array(np.arange(self.op_count, dtype=np.int32)), names),
-                "opcode": pa.DictionaryArray.from_arrays(pa.array(np.asarray(ops["opcode"])), strings(self.columns["opcodes"])),
+                "opcode": pa.DictionaryArray.from_arrays(
+                    pa.array(np.asarray(ops["opcode"])), strings(self.columns["opcodes"])
+                ),
                 "computation": np.asarray(ops["computation"]) + np.int32(first_computation),
                 **self.sources(),
             },
@@ -188,7 +197,9 @@ class _Module:
         caller = self.column("calls", "op")
         called = self.column("calls", "computation")
         opcodes = strings(self.columns["opcodes"]).to_pylist()
-        taking = np.isin(self.column("instructions", "opcode"), [opcodes.index(o) for o in _TAKES_SOURCE_OF_CALLED if o in opcodes])
+        taking = np.isin(
+            self.column("instructions", "opcode"), [opcodes.index(o) for o in _TAKES_SOURCE_OF_CALLED if o in opcodes]
+        )
         edges = np.flatnonzero((called >= 0) & taking[caller] & ~has[caller])
         computation = self.column("instructions", "computation")
         root = self.column("computations", "root")

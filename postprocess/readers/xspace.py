@@ -143,7 +143,11 @@ class _XSpaceReader:
             for text in strings(self.columns[name]).to_pylist():
                 self.say(severity, f"xspace_{name[:-1]}", text, place="XSpace")
         for code, name, message in (
-            ("event_without_metadata", "events_without_metadata", 'events whose name is not in the file, named "#<id>"'),
+            (
+                "event_without_metadata",
+                "events_without_metadata",
+                'events whose name is not in the file, named "#<id>"',
+            ),
             ("stat_without_metadata", "stats_without_metadata", 'stats whose key is not in the file, named "#<id>"'),
             ("not_utf8", "repaired_strings", "strings that are not UTF-8; the bad bytes are replaced"),
         ):
@@ -288,7 +292,9 @@ class _XSpaceReader:
         self.place_on_device_clock(start_ps, duration_ps)
         negative = int(np.count_nonzero(duration_ps < 0))
         if negative:
-            self.say("warning", "negative_duration", "events that end before they start, taken as instants", count=negative)
+            self.say(
+                "warning", "negative_duration", "events that end before they start, taken as instants", count=negative
+            )
             np.maximum(duration_ps, 0, out=duration_ps)
         rows: _I64 | None = None
         if not _in_order(line, start_ps, duration_ps):
@@ -437,7 +443,9 @@ class _XSpaceReader:
                 program_id = int(np.uint64(in_name[1]).astype(np.int64))
             else:
                 program_id = int(ids[metadata])
-            found.append((program_id, name[: in_name.start()] if in_name else name, self.content[at[row] : at[row] + value[row]]))
+            found.append(
+                (program_id, name[: in_name.start()] if in_name else name, self.content[at[row] : at[row] + value[row]])
+            )
         found.sort(key=lambda program: (program[0], program[1]))
         return schema.table(
             "programs",
