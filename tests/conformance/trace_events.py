@@ -1,7 +1,7 @@
 """A case as the events of a JAX CPU capture of that program: the event names, arguments and nesting of jax 0.10.
 
-XLA's own events lie on XSpace lines; the user's spans lie on a shard line of the same thread
-(``spans_in="shard"``), or, where only XLA's profiler ran, on the XSpace line as TraceMe events named after what they are (``"xspace"``).
+XLA's own events lie on XSpace lines; the user's spans lie on a shard line of the same thread (``spans_in="shard"``),
+or, where only XLA's profiler ran, on the XSpace line as TraceMe events named after what they are (``"xspace"``).
 
 Events that real traces nest are nested here too. Where a case gives parent and child one start, the child starts
 1 ps later (a real clock never ticks that finely, so no amount in a case depends on it).
