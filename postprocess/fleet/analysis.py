@@ -109,8 +109,8 @@ def partials(profile: Profile) -> Partials:
             "python": versions.get("python"),
             "started_ns": joined.origin_ns or None,
             "seconds": (joined.capture_end_ps - joined.capture_start_ps) / 1e12,
-            "mode": run.get("mode"),
-            "steps": run.get("steps"),
+            "mode": (run.get("capture") or {}).get("mode"),
+            "steps": (run.get("capture") or {}).get("steps"),
         },
     }
     return Partials(

@@ -115,6 +115,11 @@ def evidence_of(name: str) -> Evidence:
     return named_cause(function) or Evidence.HOST
 
 
+def function_name(text: str) -> str:
+    """``jit(train_step)``, as jax.monitoring names what it lowers and compiles, as ``train_step``."""
+    return re.sub(r"^(?:p?jit|pmap)\((.*)\)$", r"\1", text)
+
+
 def module_key(name: str) -> str:
     """One key for a function's name and for the module that XLA makes of it: ``<lambda>`` and ``jit__lambda``."""
     stem = re.sub(r"^(jit|pmap)_", "", name)

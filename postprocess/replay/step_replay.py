@@ -178,7 +178,7 @@ class _Replay:
         row = self._lanes[lane][self._done[lane]]
         work = self._work[row]
         self._done[lane] += 1
-        # A thread that made its work ready while already waiting for it would ask in a circle: that wait keeps its length.
+        # A thread that made work ready while already waiting for it would ask in a circle: that wait keeps its length.
         self._asked.add(row)
         ready = self.moved(work.thread, work.ready_ps)
         self._asked.discard(row)

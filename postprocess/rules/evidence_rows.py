@@ -86,8 +86,8 @@ def _compile_rows(compiles: Any, phases: Sequence[str]) -> list[dict[str, Any]]:
         listed = ", ".join(str(n) for n in numbers[:6]) + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
         name = function or "(a function that the trace does not name)"
         text = (
-            f"`{name}` was compiled {entry['count']} times in steps {listed}: {entry['compile_ps'] / 1e12:.3g} s in the "
-            f"compiler, {entry['ps'] / 1e12:.3g} s with tracing and lowering"
+            f"`{name}` was compiled {entry['count']} times in steps {listed}: {entry['compile_ps'] / 1e12:.3g} s "
+            f"in the compiler, {entry['ps'] / 1e12:.3g} s with tracing and lowering"
         )
         out.append(
             _row("compile", text, entry["ps"] / 1e12, function=function or None, count=entry["count"], step=numbers[0])
@@ -103,7 +103,8 @@ def _op_rows(ops: Any, class_name: str, lanes: int, whole_s: float) -> list[dict
         seconds = row["total_ps"] / 1e12 / max(lanes, 1)
         place = f" at {row['source']}" if row["source"] else ""
         of = f" of `{row['program']}`" if row["program"] else ""
-        text = f"{row['opcode'] or 'op'} `{row['op']}`{of}{place}: {row['count']} times, {row['mean_ps'] / 1e9:.3g} ms each"
+        each = f"{row['count']} times, {row['mean_ps'] / 1e9:.3g} ms each"
+        text = f"{row['opcode'] or 'op'} `{row['op']}`{of}{place}: {each}"
         out.append(
             _row(
                 "op",

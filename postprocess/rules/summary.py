@@ -1,4 +1,4 @@
-"""summary.json: the answer of one analysis as one JSON object, from finished tables. HOUSE fields stay; more may come."""
+"""summary.json: the answer of one analysis as one JSON object, from finished tables. Fields stay; more may come."""
 
 from __future__ import annotations
 
@@ -255,9 +255,11 @@ def _unknown(gaps: pa.Table, phases: tuple[str, ...], lanes: int, whole_s: float
 
 
 def _overhead(processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Numbers of the run files, added up over processes."""
     totals: dict[str, Any] = {}
     for process in processes:
-        for key, value in (process["overhead"] or {}).items():
+        found = process["overhead"] or {}
+        for key, value in {**found, **(found.get("recorder") or {})}.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 totals[key] = totals.get(key, 0) + value
     return totals

@@ -28,20 +28,22 @@ SENTENCE = {
 }
 
 ADVICE = {
-    "compute": "Start with the op at the top of the list: its source line is where a smaller dtype, a better shape or a "
-    "fused kernel pays.",
-    "memory": "Fuse the ops at the top of the list or keep their data in a smaller dtype: they move more bytes than they "
-    "compute on.",
+    "compute": "Start with the op at the top of the list: its source line is where a smaller dtype, a better shape or "
+    "a fused kernel pays.",
+    "memory": "Fuse the ops at the top of the list or keep their data in a smaller dtype: they move more bytes than "
+    "they compute on.",
     "collective": "Overlap the collectives with compute, or send less: larger batches per exchange, a smaller dtype.",
-    "host_device": "Copy the next batch while this one computes (device_put ahead of use), or keep the data on the device.",
-    "compiler": "Make the shapes and static arguments of the named function the same in every step: pad or bucket them.",
+    "host_device": "Copy the next batch while this one computes (device_put ahead of use), or keep the data on the "
+    "device.",
+    "compiler": "Make the shapes and static arguments of the named function the same in every step: pad or bucket "
+    "them.",
     "input": "Prepare batches ahead of the loop, in a worker thread or process, or make the named loader cheaper.",
     "checkpoint": "Save in the background: copy to the host, then write in another thread.",
     "host": "Launch less often: put more of the step into one jitted function, or let the host run ahead.",
     "device_wait": "Look at what the device waits for between the named ops: short ops, dependences, busy cores.",
     "no_work": "Nothing to do: the program had no work for the device.",
-    "unknown": "Put wrap_input around the data loader, `with checkpoint():` around saving and `with trace(...)` around the "
-    "rest of the loop body, and record again: then this time has a name.",
+    "unknown": "Put wrap_input around the data loader, `with checkpoint():` around saving and `with trace(...)` around "
+    "the rest of the loop body, and record again: then this time has a name.",
 }
 
 

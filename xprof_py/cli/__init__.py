@@ -1,4 +1,4 @@
-"""The command ``xprof-py``: one file per command. Results go to stdout, messages to stderr; errors end with their code."""
+"""The command ``xprof-py``: one file per command. Results go to stdout, messages to stderr."""
 
 from __future__ import annotations
 
