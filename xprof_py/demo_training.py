@@ -28,10 +28,10 @@ VOCABULARY = 512
 LONGEST_TOKEN = 6
 """Tokens are strings of 1 to 6 characters, the most frequent ones of the text."""
 
-DOCUMENT = 4_000
+DOCUMENT = 5_500
 """Characters that are augmented and tokenised to cut one row of a batch out of them."""
 
-BATCH = 16
+BATCH = 12
 SEQUENCE = 64
 WIDTH = 64
 HEADS = 4
