@@ -29,7 +29,7 @@ def rows_by_class(
     """
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name in ("input", "checkpoint"):
-        out[name] += _span_rows(spans, name, steps)
+        out[name] += _span_rows(spans, name)
     out["compiler"] += _compile_rows(compiles, phases)
     for name in BUSY_CLASSES:
         out[name] += _op_rows(ops, name, lanes, whole_s)
@@ -43,7 +43,7 @@ def _row(what: str, text: str, seconds: float, **more: Any) -> dict[str, Any]:
     return {"what": what, "text": text, "seconds": seconds, **empty, **more}
 
 
-def _span_rows(spans: Any, kind: str, steps: int) -> list[dict[str, Any]]:
+def _span_rows(spans: Any, kind: str) -> list[dict[str, Any]]:
     verb = "waits for the next batch" if kind == "input" else "checkpoints"
     out = []
     for row in spans.to_pylist():
@@ -60,7 +60,6 @@ def _span_rows(spans: Any, kind: str, steps: int) -> list[dict[str, Any]]:
                 source=row["source"] or None,
                 span=row["name"],
                 count=row["count"],
-                per_step_ms=seconds / steps * 1000 if steps else None,
             )
         )
     return out
