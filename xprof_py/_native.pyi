@@ -10,7 +10,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 # --- annotations ----------------------------------------------------------------------------------------------------
 @final
-class trace(AbstractContextManager[trace, None]):
+class trace(AbstractContextManager[trace, None]):  # noqa: N801
     @overload
     def __new__(cls, function: _F, /, **args: Any) -> _F: ...
     @overload
@@ -22,7 +22,7 @@ class trace(AbstractContextManager[trace, None]):
     def __call__(self, function: _F, /) -> _F: ...
 
 @final
-class step(AbstractContextManager[step, None]):
+class step(AbstractContextManager[step, None]):  # noqa: N801
     def __new__(cls, number: int, /, *, name: str = "train", **args: Any) -> step: ...
     def __enter__(self) -> step: ...
     def __exit__(

@@ -21,8 +21,8 @@ __all__ = ["checkpoint", "counter", "input_wait", "mark", "scope", "step", "trac
 class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("attn")`)
     """``trace`` and ``jax.named_scope`` in one: the same name on the host and in the compiled program.
 
-    ``name``: the name of both. Without jax imported it is a ``trace``. Under a JAX transformation (jit, grad, vmap) it is
-    only the named scope: the host's time there is tracing, not the work itself.
+    ``name``: the name of both. Without jax imported it is a ``trace``. Under a JAX transformation (jit, grad, vmap) it
+    is only the named scope: the host's time there is tracing, not the work itself.
     """
 
     __slots__ = ("_name", "_named", "_span")
