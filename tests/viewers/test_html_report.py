@@ -17,7 +17,7 @@ from xprof_py.postprocess.schema import CLASSES
 from xprof_py.viewers.class_words import LABELS
 from xprof_py.viewers.html_report import read_summary, render_report, write_report
 
-HOSTILE = "</script><img src=x onerror=alert(1)><!--\"'>&amp;"
+HOSTILE = "</script ></script><img src=x onerror=alert(1)></title><!--<script \"'>&amp;"
 Parse = Callable[[str], Any]
 
 

@@ -176,7 +176,7 @@ def test_the_policy_stops_a_script_that_got_into_the_page(sample: ModuleType, vi
 
 
 def test_hostile_names_neither_run_nor_show_as_markup(sample: ModuleType, visit: Open) -> None:
-    name = "</script><img src=x onerror=\"document.title='in'\"><svg onload=\"document.title='in'\">"
+    name = "</script ></script><img src=x onerror=\"document.title='in'\"><svg onload=\"document.title='in'\">"
     summary, _ = sample.input_bound()
     summary["verdict"]["sentence"] = name
     summary["top_ops"] = [{"op": name, "op_name": name, "source": name, "class": name}]
