@@ -13,9 +13,10 @@ import time
 from typing import Any
 
 from xprof_py import _native
+from xprof_py.collectors.drain import Fence, drain
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
-from xprof_py.collectors.xla import XlaError, XlaProfiler, drain
+from xprof_py.collectors.xla import XlaError, XlaProfiler
 from xprof_py.config import Settings
 from xprof_py.messages import warn
 from xprof_py.rank import settled_rank
@@ -48,6 +49,8 @@ class Recording:
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
+        self._fence = Fence()
+        self._threads: set[int] = set()
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
         self.state = "armed"
@@ -83,6 +86,7 @@ class Recording:
                 return
             self.state = "recording"
             self.document["start"] = clock_pair()
+            _native.set_thread_hook(self._thread_seen)
             try:
                 self._host.start(os.fspath(self.folder.root / self.folder.shard_name))
                 self._collectors["host"] = {"used": True}
@@ -118,6 +122,7 @@ class Recording:
                 self._collectors["compiles"] = {"used": False, "why": "could not start", "error": str(error)}
 
     def _start_xla(self) -> None:
+        self._fence.prepare()
         try:
             self._xla.start(os.fspath(self.folder.root))
         except XlaError as error:
@@ -130,7 +135,16 @@ class Recording:
             "start": clock_pair(),
         }
         _native.set_step_marker(self._xla.step_marker)
-        _native.set_thread_hook(self._xla.mark_thread)
+        tid = threading.get_native_id()
+        if tid in self._threads:
+            # The program's devices came up late: this thread's first span lies before XLA's session.
+            self._xla.mark_thread(tid)
+
+    def _thread_seen(self, tid: int) -> None:
+        """Called by the recorder at each thread's first event, on that thread."""
+        self._threads.add(tid)
+        if self._xla.running:
+            self._xla.mark_thread(tid)
 
     def stop(self, drain_timeout_s: float, block_error: str | None = None) -> None:
         """End the recording: wait for the work in flight, stop the collectors, leave the rest to a thread.
@@ -158,7 +172,7 @@ class Recording:
 
     def _drain(self, timeout_s: float) -> None:
         try:
-            end = drain(timeout_s)
+            end = drain(timeout_s, self._fence)
         except Exception as error:
             self.say(f"the work in flight could not be waited for: {error}")
             return
@@ -167,6 +181,7 @@ class Recording:
         self.document["drained"] = end.complete
         self.document["overhead"]["drain_s"] = round(end.waited_s, 6)
         self.document["overhead"]["drain_arrays"] = end.arrays
+        self.document["overhead"]["drain_fenced"] = end.fenced
         if not end.complete:
             self.say(f"device work was still running {timeout_s:g} s after the capture's last step; its end is cut")
 
@@ -255,14 +270,14 @@ class Recording:
                 result = self._xla.stop()
             except XlaError as error:
                 self._lose_xla(str(error))
-            _native.set_step_marker(None)
-            _native.set_thread_hook(None)
         elif self._collectors["xla"].get("why") == "not started":
             imported = "jax" in sys.modules
             self._collectors["xla"]["why"] = "the program's devices never came up" if imported else "no JAX"
         self._compiles.stop()
         self._host_stopped.wait(RECORDER_STOP_TIMEOUT_S + 1)
         self._stop_host()
+        _native.set_step_marker(None)
+        _native.set_thread_hook(None)
         self._account_host()
         rank = settled_rank(os.environ)
         self.folder.settle(rank)

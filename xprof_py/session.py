@@ -249,9 +249,19 @@ class _OpenCapture:
         return f"{self.recording.folder.path}: nothing recorded: no step in {list(self._steps)} began, {what}"
 
     def _on_step(self, event: str, name: str, number: Any) -> None:
-        """Called by each step of the program on its own thread; exceptions are swallowed by the caller."""
+        """Called by each step of the program on its own thread; the caller swallows exceptions."""
         if os.getpid() != self._pid:
             return
+        try:
+            self._take_step(event, name, number)
+        except (KeyboardInterrupt, Exception):
+            # The caller sends an interrupt to the program again.
+            raise
+        except BaseException as error:
+            # A signal handler of the program called sys.exit() while this waited: that must not be lost.
+            _raise_later(error)
+
+    def _take_step(self, event: str, name: str, number: Any) -> None:
         try:
             number = operator.index(number)
         except TypeError:
@@ -344,6 +354,23 @@ class _Slot:
 
 
 _slot = _Slot()
+
+
+def _raise_later(error: BaseException) -> None:
+    """Raise a copy of ``error`` in the calling thread as soon as it is back in the program."""
+    import ctypes
+
+    arguments = error.args
+
+    def construct(self: BaseException) -> None:
+        BaseException.__init__(self, *arguments)
+        if isinstance(self, SystemExit):
+            self.code = arguments[0] if arguments else None
+
+    again = type(type(error).__name__, (type(error),), {"__init__": construct})
+    thread = ctypes.c_ulong(threading.get_ident())
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    threading.Timer(0.01, raise_in, (thread, ctypes.py_object(again))).start()
 
 
 def _step_range(steps: tuple[int, int] | None) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xprof_py import _native
+from xprof_py.collectors.drain import FENCE_NAME
 
 # schema.Kind.COMPILE, which the SDK does not import; a test holds the two together.
 COMPILE_KIND = 7
@@ -58,8 +59,9 @@ class CompileListener:
             name = event[len(_PREFIX) :]
             if name not in _EVENTS:
                 return
+            function = str(details.get("fun_name", ""))
+            if FENCE_NAME in function:
+                return
             self._on_compile()
-            _native.record_past(
-                name, COMPILE_KIND, round(duration_secs * 1e9), fun_name=str(details.get("fun_name", ""))
-            )
+            _native.record_past(name, COMPILE_KIND, round(duration_secs * 1e9), fun_name=function)
             self.spans += 1

@@ -9,10 +9,8 @@ file that takes three times as long. The names used for that are private to JAX;
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,55 +134,6 @@ def is_collecting() -> bool:
         return bool(sys.modules["jax"].profiler.TraceAnnotation.is_enabled())
     except (KeyError, AttributeError):
         return False
-
-
-@dataclass(frozen=True)
-class Drain:
-    """How the end of the capture was reached: ``complete`` if no array was left to wait for after ``waited_s``."""
-
-    complete: bool
-    waited_s: float
-    arrays: int
-
-
-def drain(timeout_s: float) -> Drain | None:
-    """Wait until every array that the program holds is computed, at most ``timeout_s``; None without a backend.
-
-    Asks each array instead of blocking on it, so that the wait can end and a signal gets through. Work whose results
-    the program has dropped already cannot be asked for and is not waited for.
-    """
-    if not jax_backend_is_up():
-        return None
-    started = time.monotonic()
-    pending = [array for array in _live_arrays() if not _is_ready(array)]
-    waited_for = len(pending)
-    pause_s = 0.0002
-    while pending:
-        if time.monotonic() - started > timeout_s:
-            return Drain(False, time.monotonic() - started, waited_for)
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 0.005)
-        pending = [array for array in pending if not _is_ready(array)]
-    return Drain(True, time.monotonic() - started, waited_for)
-
-
-def _live_arrays() -> list[Any]:
-    jax = sys.modules["jax"]
-    bridge = sys.modules["jax._src.xla_bridge"]
-    platforms = list(getattr(bridge, "_backends", None) or [None])
-    arrays: list[Any] = []
-    for platform in platforms:
-        with contextlib.suppress(Exception):
-            arrays.extend(jax.live_arrays(platform))
-    return arrays
-
-
-def _is_ready(array: Any) -> bool:
-    try:
-        return bool(array.is_ready())
-    except Exception:
-        # Deleted or donated meanwhile, or its computation failed: nothing is left to wait for.
-        return True
 
 
 def _state() -> Any:
