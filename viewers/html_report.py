@@ -10,6 +10,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -73,27 +74,31 @@ def render_report(summary: Fields, tables: Mapping[str, pa.Table]) -> str:
     )
 
 
-def write_report(out: Path, destination: Path) -> Path:
+def write_report(out: Path, destination: Path | None = None) -> Path:
     """Write the report of an analysed folder.
 
     Args:
         out: a folder with summary.json and, for the chart, step_classes.parquet (what ``analyze`` writes).
-        destination: the HTML file; replaced as a whole, so that a reader never sees half of it.
+        destination: the HTML file, by default report.html in ``out``; replaced as a whole, so that a reader never
+            sees half of it.
 
     Returns:
-        ``destination``.
+        The file written.
 
     Raises:
-        BadInputError: summary.json or the table is missing its form; XprofPyError: ``destination`` cannot be written.
+        BadInputError: summary.json is missing, or it or a table cannot be read.
+        XprofPyError: the file cannot be written.
     """
     page = render_report(read_summary(out), read_tables(out))
+    destination = destination or out / "report.html"
     partial = destination.with_name(f".{destination.name}.{os.getpid()}")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(page, encoding="utf-8")
         partial.replace(destination)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise XprofPyError(f"{destination}: cannot write the report: {error.strerror or error}") from error
     return destination
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from xprof_py.viewers import quantities
 from xprof_py.viewers.class_words import MEANINGS, PHASE_MEANINGS, label
@@ -117,14 +116,14 @@ def top_ops(summary: Fields) -> Html:
         Column("Runs", "number"),
         Column("Mean", "number"),
     ]
-    return section("ops", "Ops with most device time", _first_rows(table, "Ops with most device time", columns, body))
+    return section("ops", "Ops with most device time", _first_rows("Ops with most device time", columns, body))
 
 
-def _first_rows(make: Any, caption: str, columns: list[Column], body: list[tuple[object, ...]]) -> Html:
+def _first_rows(caption: str, columns: Sequence[Column], body: Sequence[Sequence[object]]) -> Html:
     """A table of the first rows, the others behind a fold."""
-    first = make(caption, columns, body[:_ROWS_SHOWN])
+    first = table(caption, columns, body[:_ROWS_SHOWN])
     rest = body[_ROWS_SHOWN:]
-    return Html(first + more(f"{len(rest):,} more", make(f"{caption}, continued", columns, rest))) if rest else first
+    return Html(first + more(f"{len(rest):,} more", table(f"{caption}, continued", columns, rest))) if rest else first
 
 
 def slowest_steps(summary: Fields) -> Html:
@@ -143,7 +142,7 @@ def slowest_steps(summary: Fields) -> Html:
             )
         )
     columns = [Column("Step", "name"), Column("Time", "number"), Column("Largest class"), Column("Phase")]
-    return section("slowest", "Slowest steps", _first_rows(table, "Slowest steps", columns, body))
+    return section("slowest", "Slowest steps", _first_rows("Slowest steps", columns, body))
 
 
 def compiles(summary: Fields) -> Html:
@@ -174,8 +173,8 @@ def compiles(summary: Fields) -> Html:
     return section(
         "compiles",
         "Compiles",
-        _first_rows(table, "Compiles by function", function_columns, functions),
-        _first_rows(table, "Compiles during steps", step_columns, during),
+        _first_rows("Compiles by function", function_columns, functions),
+        _first_rows("Compiles during steps", step_columns, during),
         lead=lead,
     )
 

@@ -82,7 +82,8 @@ def chart_series(table: pa.Table | None, summary: Fields) -> dict[str, Any]:
 
 def _nanoseconds(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Picoseconds rounded to nanoseconds."""
-    return (column.to_numpy().astype(np.int64) + _PS_PER_NS // 2) // _PS_PER_NS
+    picoseconds: np.ndarray[Any, np.dtype[np.int64]] = column.to_numpy().astype(np.int64)
+    return (picoseconds + _PS_PER_NS // 2) // _PS_PER_NS
 
 
 def _class_columns(steps: pa.Table) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
@@ -137,7 +138,8 @@ def _mean_of_lanes(steps: pa.Table, spans: Sequence[tuple[int, int]]) -> dict[st
     def mean(column: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
         total = np.zeros(len(ordered), dtype=np.int64)
         np.add.at(total, target, column[kept])
-        return (total // lanes_with_step).tolist()
+        means: list[int] = (total // lanes_with_step).tolist()
+        return means
 
     phases = steps["phase"].to_pylist()
     reasons = steps["reason"].to_pylist()

@@ -6,7 +6,6 @@ control characters: an op name cannot move the cursor or change colours.
 
 from __future__ import annotations
 
-import textwrap
 import unicodedata
 from collections.abc import Iterator
 from typing import Final
@@ -28,8 +27,10 @@ from xprof_py.viewers.figures import (
 from xprof_py.viewers.markup import printable
 
 _NARROWEST: Final = 40
+_WIDEST: Final = 110
 _EVIDENCE_SHOWN: Final = 3
 _WARNINGS_SHOWN: Final = 3
+_SHORTEST_BAR: Final = 6
 _LEAST_SHOWN: Final = 0.0005
 _MARGIN: Final = "  "
 
@@ -67,7 +68,7 @@ def render_summary(
     Args:
         summary: summary.json; fields that are missing or null are not shown.
         color: whether to use ANSI colours; the caller honours NO_COLOR and asks whether the output is a terminal.
-        width: columns; no line is longer, except for a width below 40.
+        width: columns; no line is longer, except for a width below 40. More than 110 are not used.
         encoding: of the output. Where it has no block characters, bars and punctuation are ASCII, and other
             characters that it lacks are escaped: the result can always be encoded.
         out: the analysed folder, to say where tables and report are; None leaves that line out.
@@ -75,7 +76,7 @@ def render_summary(
     Returns:
         Text that ends with a newline.
     """
-    page = _Page(color=color, width=max(width, _NARROWEST), unicode=_has_blocks(encoding))
+    page = _Page(color=color, width=min(max(width, _NARROWEST), _WIDEST), unicode=_has_blocks(encoding))
     head = headline(summary)
     for group in (
         _verdict(page, summary, head),
@@ -144,13 +145,33 @@ class _Page:
         return value + " " * (columns - columns_of(value))
 
     def wrap(self, value: str, indent: str = "", first: str | None = None) -> list[str]:
-        return textwrap.wrap(
-            self.plain(value),
-            self.width,
-            initial_indent=indent if first is None else first,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-        )
+        """``value`` broken into lines between words; a word that is longer than a line is broken too."""
+        return self.flow(self.plain(value).split(), " ", indent, first)
+
+    def flow(self, pieces: list[str], between: str, indent: str = "", first: str | None = None) -> list[str]:
+        """``pieces`` one after the other, as many to a line as fit."""
+        between = f" {self.plain(between)} ".replace("  ", " ")
+        lines: list[str] = []
+        line = indent if first is None else first
+        empty = True
+        for piece in pieces:
+            for part in self._pieces_of(piece, self.width - columns_of(indent)):
+                if not empty and columns_of(line) + columns_of(between) + columns_of(part) > self.width:
+                    lines.append(line)
+                    line, empty = indent, True
+                line += part if empty else between + part
+                empty = False
+        return lines if empty else [*lines, line]
+
+    @staticmethod
+    def _pieces_of(word: str, columns: int) -> Iterator[str]:
+        while columns_of(word) > columns:
+            cut = len(word)
+            while columns_of(word[:cut]) > columns:
+                cut -= 1
+            yield word[:cut]
+            word = word[cut:]
+        yield word
 
     def bar(self, share: float, columns: int) -> str:
         """A bar of ``share`` of ``columns``; anything above nothing shows at least its thinnest piece."""
@@ -195,7 +216,7 @@ def _verdict(page: _Page, summary: Fields, head: Headline) -> Iterator[str]:
     if accounted is not None:
         only = "only " if accounted < LITTLE_EXPLAINED else ""
         parts.append(f"{only}{quantities.percent(accounted)} explained")
-    yield from page.wrap(" · ".join(parts))
+    yield from page.flow([page.plain(part) for part in parts], "·")
     if head.without_why and head.without_ms is None:
         yield from page.wrap(f"step without {label(head.bottleneck)}: not estimated, {head.without_why}")
 
@@ -212,7 +233,10 @@ def _classes(page: _Page, summary: Fields) -> Iterator[str]:
     percents = [page.plain(quantities.percent(figure.share)) for figure in shown]
     names = max(columns_of(label(figure.name)) for figure in shown)
     time_columns = max(map(len, times))
-    bar_columns = page.width - len(_MARGIN) - names - 2 - 7 - (2 + time_columns if time_columns else 0) - 1
+    room = page.width - len(_MARGIN) - names - 2 - 7 - 1
+    if room - time_columns - 2 < _SHORTEST_BAR:
+        time_columns = 0
+    bar_columns = max(0, room - (2 + time_columns if time_columns else 0))
     for figure, percent, time in zip(shown, percents, times, strict=True):
         bar = page.bar(figure.share or 0.0, bar_columns)
         filled = page.coloured(bar, figure.name) + " " * (bar_columns - len(bar))
@@ -259,12 +283,14 @@ def _outside(page: _Page, summary: Fields) -> Iterator[str]:
     lines = outside_lines(summary)
     names = max((columns_of(name) for name, _ in lines), default=0)
     for name, line in lines:
-        shown = page.fit(f"{name:<{names}}  {line}", page.width - len(_MARGIN))
-        yield page.faint(_MARGIN + shown.rstrip())
+        shown = page.fit(line, page.width - len(_MARGIN) - names - 2).rstrip()
+        yield page.faint(f"{_MARGIN}{page.fit(name, names)}  {shown}")
 
 
 def _warnings(page: _Page, summary: Fields) -> Iterator[str]:
-    serious = [row for row in diagnostics(summary) if text(row, "severity") in _SEVERITY_COLOURS]
+    said = headline(summary).reason
+    found = [row for row in diagnostics(summary) if text(row, "severity") in _SEVERITY_COLOURS]
+    serious = [row for row in found if not said or text(row, "message") != said]
     for row in serious[:_WARNINGS_SHOWN]:
         severity = text(row, "severity")
         where = ": ".join(part for part in (text(row, "file"), text(row, "place")) if part)
