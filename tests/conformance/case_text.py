@@ -74,12 +74,14 @@ class Program:
 
 @dataclass
 class Op:
-    """One executed instruction. ``marker_ps`` is its ``end:`` marker where the case gives one (an asynchronous op)."""
+    """One executed instruction. ``marker_ps`` is its ``end:`` marker where the case gives one (an asynchronous op);
+    ``unfinished``: the capture ended before the marker was written."""
 
     name: str
     start_ps: int
     end_ps: int | None
     marker_ps: int | None
+    unfinished: bool
     children: list[Op] = field(default_factory=list)
 
 
@@ -119,7 +121,7 @@ class Amount:
 
 @dataclass
 class ExpectedWindow:
-    """``kind`` is head, step or tail; ``amounts`` lists every class that is not zero; None: the case states none."""
+    """``kind``: head, step, nested or tail; ``amounts``: every class that is not zero, None where none is stated."""
 
     kind: str
     step: StepRef | None
@@ -349,7 +351,9 @@ def _read_lane(case: Case, node: _Node) -> None:
     lane = Lane(int(node.words[1]))
     for child in node.children:
         if child.words[0] == "copy":
-            lane.copies.append(_closed(child.words[1], case, child.place))
+            start_ps, end_ps = _interval(child.words[1], case, child.place)
+            if end_ps is not None:  # XLA's profiler drops a copy that is open at the end
+                lane.copies.append((start_ps, end_ps))
         elif child.words[0] == "run":
             lane.runs.append(_run(case, child))
         else:
@@ -382,7 +386,9 @@ def _op(case: Case, program: Program, node: _Node, parent: str) -> Op:
     children = [_op(case, program, child, name) for child in node.children]
     if children and program.instructions[name].opcode not in CONTAINERS:
         raise CaseError(f"{node.place}: only {', '.join(CONTAINERS)} hold ops")
-    return Op(name, start_ps, end_ps, None if marker is None else _time(marker, case, node.place), children)
+    unfinished = marker == "never"
+    marker_ps = None if marker is None or unfinished else _time(marker, case, node.place)
+    return Op(name, start_ps, end_ps, marker_ps, unfinished, children)
 
 
 def opcode_of(name: str) -> str:
@@ -407,9 +413,9 @@ def _read_expect(case: Case, node: _Node) -> None:
 def _expected_window(case: Case, node: _Node) -> ExpectedWindow:
     head, _, amounts = " ".join(node.words).partition(" : ")
     words = head.split()
-    step = step_ref(words[1], node.place) if words[0] == "step" else None
-    if words[0] not in ("head", "step", "tail"):
-        raise CaseError(f"{node.place}: a window is head, step or tail, not {words[0]!r}")
+    step = step_ref(words[1], node.place) if words[0] in ("step", "nested") else None
+    if words[0] not in ("head", "step", "nested", "tail"):
+        raise CaseError(f"{node.place}: a window is head, step, nested or tail, not {words[0]!r}")
     start_ps, end_ps = _closed(words[-1], case, node.place)
     if amounts.strip() == "?":
         return ExpectedWindow(words[0], step, start_ps, end_ps, None, node.place)

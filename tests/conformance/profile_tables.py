@@ -96,4 +96,7 @@ def _hlo_tables(case: Case) -> dict[str, Any]:
         "hlo_ops": _columns("hlo_ops", ops),
         "hlo_operands": _columns("hlo_operands", operands),
         "hlo_calls": _columns("hlo_calls", calls),
+        "program_functions": _columns(
+            "program_functions", [(row, p.function, p.file, p.source_line) for row, p in enumerate(case.programs)]
+        ),
     }

@@ -240,6 +240,8 @@ class _Builder:
         args += [("_pt", 0), ("_p", flow)]
         events.append(TraceEvent(op.name, op.start_ps, op.end_ps - op.start_ps, args))
         closing: list[tuple[str, int | str]] = [("_ct", 0), ("_c", flow)]
+        if op.unfinished:
+            return
         if op.marker_ps is None:  # a synchronous op: its note lies inside it
             note_ps = max(op.start_ps, op.end_ps - 1)
             events.append(TraceEvent(f"end: {op.name}", note_ps, op.end_ps - note_ps, closing))
@@ -249,7 +251,7 @@ class _Builder:
 
     def run_wait(self, run: Run, lane: Lane) -> None:
         ops = list(_all_ops(run.ops))
-        if any(op.end_ps is None for op in ops):
+        if not ops or any(op.end_ps is None or op.unfinished for op in ops):
             return
         own_end_ps = max(op.end_ps or 0 for op in ops)
         last_ps = max(own_end_ps, *(op.marker_ps or 0 for op in ops)) if run.wait_ps is None else run.wait_ps
