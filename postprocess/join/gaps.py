@@ -85,7 +85,7 @@ class GapCauses:
                 rows += self._plain(start, served, "device_wait", ended_by, cuts, "the host woke up after the device")
             if late_to > served:
                 rows += self._shared(served, late_to, since, ended_by, cuts)
-            self._last_late[ended_by.thread] = ended_by.launch_end_ps
+            self._last_late[ended_by.thread] = late_to
         if end > late_to:
             rows += self._plain(late_to, end, "device_wait", ended_by, cuts, "launched in time")
         return rows
