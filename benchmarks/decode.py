@@ -136,9 +136,8 @@ READERS = {
 def measured_here(reader: str, file: str) -> dict[str, float]:
     """Run one reader in this process: CPU seconds and MiB added, imports not counted."""
     sys.path.insert(0, str(ROOT / "tests"))
-    import xspace_schema  # noqa: F401
-
     import xprof_py.postprocess.readers.xspace  # noqa: F401
+    import xspace_schema  # noqa: F401
 
     if reader.startswith("ProfileData"):
         import jax.profiler  # noqa: F401

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from xspace_schema import HloProto, XSpace
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from xspace_schema import HloProto
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.xspace import read_xspace
+from xspace_schema import HloProto
 
 pytestmark = pytest.mark.real_traces
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from google.protobuf.message import DecodeError
-from xspace_schema import XSpace
 from xspace_truth import rows_of_columns, rows_of_message
 
 from xprof_py import _native
@@ -18,6 +17,7 @@ from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.sniff import sniff
 from xprof_py.postprocess.readers.xspace import read_xspace
+from xspace_schema import XSpace
 
 pytestmark = pytest.mark.real_traces
 

@@ -9,10 +9,10 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xspace_schema import HloProto
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.hlo.module import program_functions, read_programs
+from xspace_schema import HloProto
 
 JAX = "/env/lib/python3.11/site-packages/jax/_src/core.py"
 LIBRARY = "/env/lib/python3.11/site-packages/optax/update.py"

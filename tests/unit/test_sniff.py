@@ -6,10 +6,10 @@ import gzip
 from pathlib import Path
 
 import pytest
-from xspace_schema import XSpace
 
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.readers.sniff import sniff, sniff_bytes
+from xspace_schema import XSpace
 
 
 def space(**fields: object) -> bytes:

@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xspace_schema import XSpace
 from xspace_truth import rows_of_columns, rows_of_message
 
 from xprof_py import _native
+from xspace_schema import XSpace
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 U64 = st.integers(0, 2**64 - 1)

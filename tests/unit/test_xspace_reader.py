@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from xspace_schema import XSpace
 
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.xspace import read_xspace
+from xspace_schema import XSpace
 
 START_NS = 1_796_010_971_540_114_613
 
