@@ -6,6 +6,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, TypeVar, final, overload
 
+from typing_extensions import Buffer
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 # --- annotations ----------------------------------------------------------------------------------------------------
@@ -53,4 +55,21 @@ def set_thread_hook(hook: Callable[[int], object] | None, /) -> None: ...
 def set_name_hook(hook: Callable[[str], object] | None, /) -> None: ...
 def set_step_listener(listener: Callable[[str, str, int], object] | None, /) -> None: ...
 def set_step_marker(factory: Callable[[str, int], AbstractContextManager[object]] | None, /) -> None: ...
-def __getattr__(name: str) -> Any: ...
+
+# --- the decoders -----------------------------------------------------------------------------------------------------
+@final
+class Column:
+    """A decoded column: a writable buffer of int64, int32 or uint8, for numpy.asarray."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class DecodeError(ValueError):
+    """Bytes that are not the format they should be: `offset` in bytes, `place` (a path), `reason`."""
+
+    offset: int
+    place: str
+    reason: str
+
+def decode_xspace(buffer: Buffer, /) -> dict[str, Any]: ...
+def decode_hlo(buffer: Buffer, /) -> dict[str, Any]: ...
