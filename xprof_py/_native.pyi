@@ -6,13 +6,9 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, TypeVar, final, overload, type_check_only
 
-<<<<<<< HEAD
 from typing_extensions import Buffer
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-=======
 _F = TypeVar("_F", bound=Callable[..., Any] | classmethod[Any, Any, Any])
->>>>>>> recorder
 
 # --- annotations ----------------------------------------------------------------------------------------------------
 # trace and step are classes. They are declared as functions because @trace, used alone, gives back a function, which
