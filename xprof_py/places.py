@@ -106,7 +106,7 @@ class AddressPlace:
 def place_of(path: str) -> FolderPlace | AddressPlace:
     """The place that ``path`` names. Raises CaptureError for an address without fsspec or with an unknown scheme."""
     if "://" not in path:
-        return FolderPlace(Path(path), is_remote=_is_on_network(Path(path)))
+        return FolderPlace(Path(path), is_remote=is_far(path))
     scheme = path.split("://", 1)[0]
     try:
         fsspec: Any = importlib.import_module("fsspec")
@@ -143,8 +143,11 @@ def within(seconds: float, what: str, work: Callable[[], Result]) -> Result:
     return results[0]
 
 
-def _is_on_network(path: Path) -> bool:
-    """Whether ``path`` lies below a network mount, told from the mount table alone: a dead server is not asked."""
+def is_far(path: str) -> bool:
+    """Whether ``path`` is an address or lies below a network mount, told from the mount table alone: a dead server is
+    not asked."""
+    if "://" in path:
+        return True
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

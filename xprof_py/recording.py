@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from xprof_py import _native
@@ -178,7 +179,7 @@ class Recording:
             return
         if end is None:
             return
-        self.document["drained"] = end.complete
+        self.document["drained"] = end.complete and end.fenced
         self.document["overhead"]["drain_s"] = round(end.waited_s, 6)
         self.document["overhead"]["drain_arrays"] = end.arrays
         self.document["overhead"]["drain_fenced"] = end.fenced
@@ -187,12 +188,7 @@ class Recording:
 
     def _hand_over(self, began: float) -> None:
         self.document["stop"] = clock_pair()
-        threaded = True
-        try:
-            threading.Thread(target=self._finish, name="xprof_py finish", daemon=True).start()
-        except RuntimeError:
-            # No thread can be had, for example while the interpreter ends.
-            threaded = False
+        threaded = self._behind(self._finish)
         try:
             self._stop_host()
             deadline = time.monotonic() + XLA_EDGE_TIMEOUT_S
@@ -210,16 +206,31 @@ class Recording:
         return self._done.wait(timeout_s)
 
     def never_started(self, text: str) -> None:
-        """The block ended before anything was to be recorded; ``text`` says why."""
+        """The block ended before anything was to be recorded; ``text`` says why. :meth:`wait` waits for the file."""
         with self._lock:
             if self.state != "armed":
                 return
             self.state = "not_started"
         self.say(text)
-        self._write("not_started")
-        self._deliver()
-        self.folder.drop_empty_session_folder()
-        self._done.set()
+        if not self._behind(self._finish_empty):
+            self._finish_empty()
+
+    def _finish_empty(self) -> None:
+        try:
+            self._write("not_started")
+            self.folder.drop_empty_session_folder()
+            self._deliver()
+        finally:
+            self._done.set()
+
+    @staticmethod
+    def _behind(work: Callable[[], None]) -> bool:
+        """Run ``work`` on a thread of its own; False where no thread can be had, as while the interpreter ends."""
+        try:
+            threading.Thread(target=work, name="xprof_py finish", daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
 
     def give_up(self, text: str) -> None:
         """Record nothing at all, since the folder could not be taken; ``text`` says why."""
@@ -301,7 +312,7 @@ class Recording:
                 self._lose_xla("JAX left no file")
             return
         try:
-            self.folder.write_xplane(result.content)
+            self.document["files"]["xplane"] = self.folder.write_xplane(result.content)
             self._collectors["xla"]["bytes"] = len(result.content)
         except OSError as error:
             self._lose_xla(f"XLA's profile could not be written: {error}")
@@ -316,6 +327,8 @@ class Recording:
         totals = self._host_totals
         if totals is None:
             return
+        if totals.get("hook_errors"):
+            self.say(f"{totals['hook_errors']} of this package's hooks failed inside the program's spans", "info")
         self.document["overhead"]["recorder"] = totals
         self.document["overhead"]["spans"] = totals.get("recorded")
         if self._collectors["compiles"]["used"]:

@@ -19,7 +19,7 @@ from xprof_py.collectors.xla import busy, is_importable
 from xprof_py.config import Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
 from xprof_py.messages import warn
-from xprof_py.places import REACH_TIMEOUT_S, within
+from xprof_py.places import REACH_TIMEOUT_S, is_far, within
 from xprof_py.rank import settled_rank
 from xprof_py.recording import NOT_BUILT, Recording
 from xprof_py.run_folder import RunFolder
@@ -143,6 +143,14 @@ class Capture:
             opened = _OpenCapture(self._claimed(settings), settings, self._steps)
             _slot.hold(opened)
             opened.begin()
+        except (UsageError, CaptureError):
+            _slot.release()
+            raise
+        except Exception as error:
+            # Not a mistake of the call, so it must not cost the training.
+            _slot.release()
+            warn(f"{self.path}: nothing is recorded: {type(error).__name__}: {error}")
+            return None
         except BaseException:
             _slot.release()
             raise
@@ -186,7 +194,7 @@ class Capture:
                 recording.give_up(f"nothing is recorded: {self.path}: {error.strerror or error}")
             return recording
 
-        return within(REACH_TIMEOUT_S, self.path, claim)
+        return within(REACH_TIMEOUT_S, self.path, claim) if is_far(self.path) else claim()
 
 
 class _OpenCapture:
