@@ -21,8 +21,8 @@ __all__ = ["checkpoint", "counter", "input_wait", "mark", "scope", "step", "trac
 class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("attn")`)
     """``trace`` and ``jax.named_scope`` in one: the same name on the host and in the compiled program.
 
-    ``name``: the name of both. Without jax imported it is a ``trace``. Under a JAX transformation (jit, grad, vmap) it is
-    only the named scope: the host's time there is tracing, not the work itself.
+    ``name``: the name of both. Without jax imported it is a ``trace``. Under a JAX transformation (jit, grad, vmap) it
+    is only the named scope: the host's time there is tracing, not the work itself.
     """
 
     __slots__ = ("_name", "_named", "_span")
@@ -69,12 +69,9 @@ class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("at
 
 
 def _under_jax_tracer() -> bool:
-    """Whether the calling code is being traced by jax, as far as jax says so; jax is never imported for it."""
-    core = getattr(sys.modules.get("jax"), "core", None)
-    state_is_clean = getattr(core, "trace_state_clean", None)
-    if state_is_clean is None:
-        core = sys.modules.get("jax._src.core")
-        state_is_clean = getattr(core, "trace_state_clean", None)
+    """Whether jax is tracing the calling code; False where jax is not imported or does not say."""
+    # The public jax.core no longer has it. Looked up in sys.modules: jax is never imported for this.
+    state_is_clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
     return state_is_clean is not None and not state_is_clean()
 
 

@@ -1,7 +1,7 @@
 """What ``@trace`` makes of a function. Each call has a span of its own, whatever threads and tasks do in between.
 
-A coroutine function's span covers its awaits. A generator function's span runs from the first value that is asked for to
-exhaustion, ``close()`` or an exception, so it also covers what the consumer does between two values.
+A coroutine function's span covers its awaits. A generator function's span runs from the first value that is asked for
+to exhaustion, ``close()`` or an exception, so it also covers what the consumer does between two values.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from xprof_py._native import input_wait
 def wrap_input(source: Any, name: str = "input") -> Any:
     """``source`` (a loader, iterable, iterator or asynchronous one of these), each of its ``next`` calls a span.
 
-    The result can be iterated as often as ``source`` can, has its length, indexing and attributes, and passes on attributes
-    that are set. The call that ends the iteration is a span too. ``name``: of the spans.
+    The result can be iterated as often as ``source`` can, has its length, indexing and attributes, and passes on
+    attributes that are set. The call that ends the iteration is a span too. ``name``: of the spans.
     Raises TypeError if ``source`` cannot be iterated.
     """
     kind = type(source)

@@ -80,9 +80,10 @@ class _Shard:
 def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
-    Returns a Profile with the tables lines, events, args, texts and diagnostics. ``origin_ns`` is the REALTIME at the first
-    clock sample; ``start_ps`` follows REALTIME as it was steered, without its steps (a step is a diagnostic). ``host`` is
-    the file's name without its suffix. Metadata: pid, tids, boot_id, clock, budget_bytes, ring_bytes, totals, finished.
+    Returns a Profile with the tables lines, events, args, texts and diagnostics. ``origin_ns`` is the REALTIME at the
+    first clock sample; ``start_ps`` follows REALTIME as it was steered, without its steps (a step is a diagnostic).
+    ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id, clock, budget_bytes, ring_bytes,
+    totals, finished.
 
     A shard that was cut off, or damaged after its header, gives what can be read and a row in diagnostics for the rest.
     Raises BadInputError if the file cannot be read or its header is not one of ours.
@@ -132,7 +133,7 @@ def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any]) -> None:
         if at + _CHUNK.size > size:
             shard.note("warning", "shard_truncated", f"byte {at}", 1, "the file ends inside a chunk's header")
             break
-        magic, kind, _, length, sequence, thread, checksum = _CHUNK.unpack_from(content, at)
+        magic, kind, _, length, sequence, thread, checksum = _CHUNK.unpack_from(content.data, at)
         if magic != _CHUNK_MAGIC or length % 8:
             shard.note("error", "shard_damaged", f"byte {at}", 1, "no chunk begins here; the rest is not read")
             break
@@ -196,7 +197,7 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
         for thread_index, *totals in struct.iter_unpack("<I4xQQQQ", body.tobytes()):
             shard.losses[thread_index] = (totals[0], totals[1], totals[2], totals[3])
     elif kind == _END:
-        shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}Q", body), strict=True))
+        shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}Q", body.data), strict=True))
     else:
         return False
     return True
@@ -226,7 +227,8 @@ class _TickMap:
         piece = np.clip(np.searchsorted(self.ticks, ticks, side="right") - 1, 0, len(self.ps_per_tick) - 1)
         # A piece is about a second long: its ticks fit a double exactly, and the product is good to a nanosecond.
         distance = (ticks - self.ticks[piece]).view(np.int64).astype(np.float64)
-        return self.at_ps[piece] + np.rint(distance * self.ps_per_tick[piece]).astype(np.int64)
+        at_ps: np.ndarray[Any, Any] = self.at_ps[piece] + np.rint(distance * self.ps_per_tick[piece]).astype(np.int64)
+        return at_ps
 
 
 def _tick_map(shard: _Shard) -> tuple[int, _TickMap | None]:
