@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xprof_py import _native
-from xprof_py.collectors.drain import Fence, drain
+from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
 from xprof_py.collectors.xla import XlaError, XlaProfiler
@@ -50,7 +50,6 @@ class Recording:
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
-        self._fence = Fence()
         self._threads: set[int] = set()
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
@@ -123,7 +122,7 @@ class Recording:
                 self._collectors["compiles"] = {"used": False, "why": "could not start", "error": str(error)}
 
     def _start_xla(self) -> None:
-        self._fence.prepare()
+        fence.prepare()
         try:
             self._xla.start(os.fspath(self.folder.root))
         except XlaError as error:
@@ -147,12 +146,13 @@ class Recording:
         if self._xla.running:
             self._xla.mark_thread(tid)
 
-    def stop(self, drain_timeout_s: float, block_error: str | None = None) -> None:
+    def stop(self, drain_timeout_s: float, block_error: str | None = None, note: str | None = None) -> None:
         """End the recording: wait for the work in flight, stop the collectors, leave the rest to a thread.
 
         Args:
             drain_timeout_s: longest wait for device work in flight.
             block_error: name of the exception that ended the block, None for a normal end.
+            note: said in the run file, if there is something to stop.
 
         Returns when annotations and XLA take no more events; :meth:`wait` waits for the files.
         """
@@ -165,6 +165,8 @@ class Recording:
         try:
             if block_error is not None:
                 self.document["capture"]["block_error"] = block_error
+            if note:
+                self.say(note, "info")
             if self._xla.running:
                 self._drain(drain_timeout_s)
         finally:
@@ -173,7 +175,7 @@ class Recording:
 
     def _drain(self, timeout_s: float) -> None:
         try:
-            end = drain(timeout_s, self._fence)
+            end = drain(timeout_s)
         except Exception as error:
             self.say(f"the work in flight could not be waited for: {error}")
             return

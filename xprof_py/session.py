@@ -233,9 +233,10 @@ class _OpenCapture:
             if phase is Phase.ARMED:
                 self.recording.never_started(self._why_never())
             else:
-                self.recording.stop(drain_timeout_s, None if kind is None else kind.__name__)
-                if phase is Phase.RECORDING and self._steps is not None and kind is None:
-                    self.recording.say(f"the block ended before step {self._steps[1] - 1} did", "info")
+                note = None
+                if self._steps is not None and kind is None:
+                    note = f"the block ended before step {self._steps[1] - 1} did"
+                self.recording.stop(drain_timeout_s, None if kind is None else kind.__name__, note)
             if not self.recording.wait(max(self._settings.stop_timeout_s - (time.monotonic() - began), 0.0)):
                 self.recording.say(
                     f"{self.recording.folder.path}: still being written {self._settings.stop_timeout_s:g} s after the "

@@ -34,17 +34,20 @@ class Drain:
 
 
 class Fence:
-    """One tiny program per local device, compiled before the capture so that its end need not compile."""
+    """One tiny program per local device, compiled before the capture so that its end need not compile.
+
+    Compiled once per process; the program ``jit_xprof_py_fence`` is seen in XLA's profile, after the last step.
+    """
 
     def __init__(self) -> None:
-        self._launches: list[tuple[Any, Any]] | None = None
+        self._launches: list[tuple[Any, Any]] = []
 
     def prepare(self) -> None:
         """Compile and run the program once on each local device of the default backend; does not wait for it.
 
         Does nothing while JAX traces the program's own function: what is called then becomes part of it.
         """
-        if self._launches is not None or not _is_outside_tracing():
+        if self._launches or not _is_outside_tracing():
             return
         jax = sys.modules["jax"]
         with contextlib.suppress(Exception):
@@ -60,15 +63,22 @@ class Fence:
 
     def launch(self) -> list[Any]:
         """Put the fence behind the work launched so far; the arrays to wait for, none where it cannot be had."""
-        self.prepare()
-        if not self._launches or not _is_outside_tracing():
+        if not _is_outside_tracing():
             return []
-        with contextlib.suppress(Exception):
-            return [launch(value) for launch, value in self._launches]
+        for _ in range(2):
+            self.prepare()
+            try:
+                return [launch(value) for launch, value in self._launches]
+            except Exception:
+                # The program may have thrown its backends away since; the fence is then made anew, once.
+                self._launches = []
         return []
 
 
-def drain(timeout_s: float, fence: Fence) -> Drain | None:
+fence = Fence()
+
+
+def drain(timeout_s: float) -> Drain | None:
     """Wait for the device work launched so far, at most ``timeout_s``; None where JAX has no devices."""
     if not jax_backend_is_up():
         return None
