@@ -91,7 +91,7 @@ class Recording:
                 self._host.start(os.fspath(self.folder.root / self.folder.shard_name))
                 self._collectors["host"] = {"used": True}
                 self.document["files"]["shard"] = self.folder.shard_name
-            except (OSError, RuntimeError) as error:
+            except Exception as error:
                 self._collectors["host"] = {"used": False, "why": "could not start", "error": str(error)}
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()

@@ -96,6 +96,36 @@ def test_a_whole_block_is_profiled_to_its_last_run(program):
     assert {path.name for path in xplane(outcome).parent.iterdir()} == {"0.xplane.pb"}
 
 
+def test_work_whose_results_are_dropped_is_profiled_to_its_end_on_every_device(program):
+    outcome = program(
+        """
+import sys, numpy as np
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from xprof_py import capture, step
+devices = jax.devices()
+one = jax.jit(lambda x: x @ x * 0.001)
+many = jax.jit(lambda x: jnp.einsum("dij,djk->dik", x, x) * 0.001)
+x = jax.device_put(np.ones((400, 400), np.float32), devices[1])
+spread = NamedSharding(Mesh(np.array(devices), ("d",)), PartitionSpec("d"))
+y = jax.device_put(np.ones((3, 200, 200), np.float32), spread)
+one(x).block_until_ready(), many(y).block_until_ready()
+def train(x, y):
+    for i in range(20):
+        with step(i):
+            x, y = one(x), many(y)
+with capture(sys.argv[1]):
+    train(x, y)
+""",
+        XLA_FLAGS="--xla_force_host_platform_device_count=3",
+    )
+    _, ops = host_events(xplane(outcome))
+    runs = {(op["device_ordinal"], op["program_id"], op["run_id"]) for op in ops if op["hlo_module"] == "jit__lambda"}
+    # Twenty runs of one program on device 1, and of the other on each of three.
+    assert len(runs) == 80
+    assert outcome.document()["drained"] is True
+
+
 def test_steps_are_profiled_alone_and_in_the_background(program):
     outcome = program(
         MODEL
