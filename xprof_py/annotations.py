@@ -25,30 +25,29 @@ class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("at
     is only the named scope: the host's time there is tracing, not the work itself.
     """
 
-    __slots__ = ("_name", "_named", "_span")
+    __slots__ = ("_entered", "_name", "_span")
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._named: Any = None
-        self._span: Any = None
+        self._span = trace(name)
+        self._entered: list[tuple[Any, bool]] = []
 
     def __enter__(self) -> scope:
-        jax = sys.modules.get("jax")
-        named_scope = getattr(jax, "named_scope", None)
+        named_scope = getattr(sys.modules.get("jax"), "named_scope", None)
+        named = None
         if named_scope is not None:
             named = named_scope(self._name)
             named.__enter__()
-            self._named = named
-        if not _under_jax_tracer():
-            self._span = trace(self._name)
+        on_host = not _under_jax_tracer()
+        if on_host:
             self._span.__enter__()
+        self._entered.append((named, on_host))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        span, self._span = self._span, None
-        if span is not None:
-            span.__exit__(None, None, None)
-        named, self._named = self._named, None
+        named, on_host = self._entered.pop()
+        if on_host:
+            self._span.__exit__(None, None, None)
         if named is not None:
             named.__exit__(*exception)
 
