@@ -103,10 +103,12 @@ def headline(summary: Fields) -> Headline:
     else:
         figures = class_figures(mapping(summary, "breakdown"), None)
         largest = max(figures, key=lambda figure: figure.share or 0.0)
-        sentence = (
-            f"No verdict. The largest part of a step is {label(largest.name)}: "
-            f"{quantities.percent(largest.share, decimals=0)}."
-        )
+        sentence = "No verdict: no step could be measured."
+        if largest.share:
+            sentence = (
+                f"No verdict. The largest part of a step is {label(largest.name)}: "
+                f"{quantities.percent(largest.share, decimals=0)}."
+            )
     found = diagnostics(summary)
     about_steps = [row for row in found if "step" in text(row, "code") and text(row, "message")]
     serious = [row for row in found if text(row, "severity") in ("error", "warning") and text(row, "message")]

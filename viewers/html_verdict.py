@@ -18,6 +18,7 @@ from xprof_py.viewers.html_parts import class_bar, described, more, swatch
 from xprof_py.viewers.markup import Html, join, prose, tag
 
 _EVIDENCE_SHOWN = 5
+_LONG_SENTENCE = 110
 _EVIDENCE_WORDS = {"gap": "device idle", "op": "op", "compile": "compile", "span": "host span"}
 
 
@@ -38,7 +39,7 @@ def top(summary: Fields) -> Html:
     return tag(
         "header",
         tag("p", _origin(summary), class_="origin"),
-        tag("h1", prose(head.sentence)),
+        tag("h1", prose(head.sentence), class_="long" if len(head.sentence) > _LONG_SENTENCE else None),
         reason,
         _caution(summary),
         advice,
@@ -88,7 +89,7 @@ def _figures(summary: Fields, head: Headline) -> Html | str:
     if head.step_ms is not None:
         low, high = number(step_ms, "p10"), number(step_ms, "p90")
         spread = ""
-        if low is not None and high is not None:
+        if low is not None and high is not None and low != high:
             spread = f"p10 {quantities.milliseconds(low)}, p90 {quantities.milliseconds(high)}"
         figures.append(("Step now", quantities.milliseconds(head.step_ms), spread))
     if head.bottleneck and head.step_ms is not None:

@@ -195,12 +195,13 @@ def _verdict(page: _Page, summary: Fields, head: Headline) -> Iterator[str]:
     if head.reason:
         yield from page.wrap(head.reason)
     accounted = number(summary, "accounted")
+    straggler = mapping(summary, "straggler")
     parts = []
     if head.step_ms is not None:
         step_ms = mapping(summary, "step_ms")
         low, high = number(step_ms, "p10"), number(step_ms, "p90")
         spread = ""
-        if low is not None and high is not None:
+        if low is not None and high is not None and low != high:
             spread = f" (p10 {quantities.milliseconds(low)}, p90 {quantities.milliseconds(high)})"
         parts.append(f"step {quantities.milliseconds(head.step_ms)}{spread}")
     if head.bottleneck and head.without_ms is not None:
@@ -213,6 +214,10 @@ def _verdict(page: _Page, summary: Fields, head: Headline) -> Iterator[str]:
         used = steps_used(summary)
         kind = "measured" if text(steps, "used").startswith("all") else "steady"
         parts.append(f"{quantities.plural(number(steps, 'count'), 'step')}, {quantities.whole(used)} {kind}")
+    if text(straggler, "host"):
+        lost_ms = number(straggler, "lost_ms_per_step")
+        cost = "" if lost_ms is None else f" costs {quantities.milliseconds(lost_ms)} a step"
+        parts.append(f"straggler {text(straggler, 'host')}{cost}")
     if accounted is not None:
         only = "only " if accounted < LITTLE_EXPLAINED else ""
         parts.append(f"{only}{quantities.percent(accounted)} explained")
