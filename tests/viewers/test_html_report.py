@@ -216,6 +216,8 @@ def test_all_measured_steps_are_marked_so(sample: ModuleType, parse: Parse) -> N
 def test_any_field_may_be_missing_null_or_of_another_type(sample: ModuleType, value: Any) -> None:
     summary, _ = sample.four_hosts()
     summary |= {key: sample.input_bound()[0][key] for key in ("unknown", "compiles", "verdict")}
+    for key in ("hosts", "lanes", "top_ops", "slowest_steps"):
+        del summary[key][2:]
     every = list(paths(summary))
     assert len(every) > 150
     for path in every:
