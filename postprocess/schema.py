@@ -117,6 +117,17 @@ TABLES: dict[str, pa.Schema] = {
         ("value", pa.int64()),
         ("text", pa.large_string(), True),
     ),
+    # What an XSpace says once for a kind of event (XEventMetadata stats: flops, HLO category, ... of a TPU op) instead
+    # of in every event. `event_metadata` has the kinds that say something; `event_metadata_of` which of them an event
+    # has (sorted by event; events without are not in it); `metadata_args` what is said, sorted by event_metadata.
+    "event_metadata": _schema(("plane", pa.string()), ("name", pa.string()), ("display_name", pa.string())),
+    "event_metadata_of": _schema(("event", pa.int64()), ("event_metadata", pa.int32())),
+    "metadata_args": _schema(
+        ("event_metadata", pa.int32()),
+        ("key", _name),
+        ("kind", pa.uint8()),
+        ("value", pa.int64()),
+    ),
     # One row per compiled program found in the profile. `hlo` is the serialized HloProto.
     "programs": _schema(
         ("program_id", pa.int64()),
@@ -151,6 +162,15 @@ TABLES: dict[str, pa.Schema] = {
     "hlo_operands": _schema(("op", pa.int32()), ("operand", pa.int32())),
     # `op` (fusion, call, while, conditional, reduce...) calls a row of hlo_computations.
     "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
+    # One row per program with HLO: the Python function it was traced from, as its module name says (`<lambda>` for a
+    # lambda), the file that defines it and its least line in the module's stack frames; null where no frame is in it.
+    # Two lambdas compile to one module name: file and line tell them apart.
+    "program_functions": _schema(
+        ("program", pa.int32()),
+        ("function", pa.string()),
+        ("file", pa.string(), True),
+        ("source_line", pa.int32(), True),
+    ),
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
     # `open_ps`: how long the op may have stayed open after its own event (BREAKDOWN.md 1), 0 if it did not.
@@ -201,7 +221,8 @@ TABLES: dict[str, pa.Schema] = {
         ("phase", pa.string()),
         ("reason", pa.string()),
     ),
-    # kind: step, head, tail. One row per lane and step; windows of a lane tile the capture.
+    # kind: step, head, tail, nested. Head, steps and tail of a lane tile the capture; nested ones divide a step's
+    # window and enter no sum.
     "windows": _schema(
         ("lane", pa.int32()),
         ("kind", pa.string()),
@@ -224,19 +245,28 @@ TABLES: dict[str, pa.Schema] = {
         ("event", pa.int64(), True),
         ("evidence", pa.string()),
     ),
-    # One row per window and class. The exclusive picoseconds of a window sum to its length exactly.
+    # One row per window and class: the partial of the breakdown analysis. The exclusive picoseconds of a window sum to
+    # its length exactly. `total`: covered or not; `foreign`: by work of other steps. Head and tail have no number.
     "breakdown": _schema(
         ("host", pa.string()),
         ("lane", pa.int32()),
         ("window", pa.int32()),
         ("step", pa.int32(), True),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("number", pa.int64(), True),
+        ("occurrence", pa.int32(), True),
+        ("phase", pa.string()),
+        ("reason", pa.string()),
+        ("start_ps", pa.int64()),
+        ("window_ps", pa.int64()),
         ("class", pa.string()),
         ("exclusive_ps", pa.int64()),
         ("total_ps", pa.int64()),
         ("foreign_ps", pa.int64()),
     ),
-    # What finish makes of the breakdown: one row per host, lane and window (head and tail included), wide, for viewers and
-    # queries. `window_ps` is the sum of the class columns, exactly. `number` is null for head and tail.
+    # What finish makes of the breakdown: one row per host, lane and window (head and tail included), wide, for
+    # viewers and queries. `window_ps` is the sum of the class columns, exactly. `number` is null for head and tail.
     "step_classes": _schema(
         ("host", pa.string()),
         ("lane", pa.int32()),

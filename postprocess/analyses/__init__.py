@@ -1,0 +1,1 @@
+"""One question per file: partial(profile) -> table, merge(a, b), finish(table). Merges are exact and associative."""

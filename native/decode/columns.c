@@ -1,0 +1,225 @@
+#include "decode/columns.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode/utf8.h"
+
+size_t xpr_column_size(char type) { return type == 'q' ? 8 : type == 'i' ? 4 : 1; }
+
+void xpr_table_init(xpr_table *table, const xpr_column_spec *spec, int width) {
+    memset(table, 0, sizeof *table);
+    table->spec = spec;
+    table->width = width;
+}
+
+bool xpr_table_grow(xpr_table *table) {
+    size_t capacity = table->capacity ? table->capacity * 2 : 16;
+    for (int i = 0; i < table->width; i++) {
+        void *data = realloc(table->data[i], capacity * xpr_column_size(table->spec[i].type));
+        if (data == NULL) return false;
+        table->data[i] = data;
+    }
+    table->capacity = capacity;
+    return true;
+}
+
+void xpr_table_free(xpr_table *table) {
+    for (int i = 0; i < table->width; i++) {
+        free(table->data[i]);
+        table->data[i] = NULL;
+    }
+    table->count = table->capacity = 0;
+}
+
+static bool reserve_bytes(xpr_strings *strings, size_t more) {
+    size_t used = strings->count ? (size_t)strings->offsets[strings->count] : 0;
+    if (more > SIZE_MAX / 4 - used) return false;
+    if (used + more <= strings->byte_capacity) return true;
+    size_t capacity = strings->byte_capacity ? strings->byte_capacity : 64;
+    while (capacity < used + more) capacity *= 2;
+    char *bytes = realloc(strings->bytes, capacity);
+    if (bytes == NULL) return false;
+    strings->bytes = bytes;
+    strings->byte_capacity = capacity;
+    return true;
+}
+
+bool xpr_strings_append(xpr_strings *strings, const uint8_t *bytes, size_t length) {
+    if (strings->count + 2 > strings->offset_capacity) {
+        size_t capacity = strings->offset_capacity ? strings->offset_capacity * 2 : 16;
+        int64_t *offsets = realloc(strings->offsets, capacity * sizeof *offsets);
+        if (offsets == NULL) return false;
+        offsets[strings->count] = strings->count ? offsets[strings->count] : 0;
+        strings->offsets = offsets;
+        strings->offset_capacity = capacity;
+    }
+    bool valid = xpr_utf8_valid(bytes, length);
+    size_t stored = valid ? length : xpr_utf8_repaired_length(bytes, length);
+    if (!reserve_bytes(strings, stored)) return false;
+    char *to = strings->bytes ? strings->bytes + strings->offsets[strings->count] : NULL;
+    if (valid && length) memcpy(to, bytes, length);
+    if (!valid) {
+        xpr_utf8_repair(bytes, length, to);
+        strings->repaired++;
+    }
+    strings->offsets[strings->count + 1] = strings->offsets[strings->count] + (int64_t)stored;
+    strings->count++;
+    return true;
+}
+
+void xpr_strings_free(xpr_strings *strings) {
+    free(strings->offsets);
+    free(strings->bytes);
+    memset(strings, 0, sizeof *strings);
+}
+
+static uint64_t mixed(uint64_t x) {
+    x ^= x >> 32;
+    x *= UINT64_C(0xd6e8feb86659fd93);
+    x ^= x >> 32;
+    return x;
+}
+
+static uint32_t hash_of(const uint8_t *bytes, size_t length) {
+    uint64_t hash = length * UINT64_C(0x9e3779b97f4a7c15);
+    while (length >= 8) {
+        uint64_t word;
+        memcpy(&word, bytes, 8);
+        hash = mixed(hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        bytes += 8;
+        length -= 8;
+    }
+    uint64_t tail = 0;
+    for (size_t i = 0; i < length; i++) tail |= (uint64_t)bytes[i] << (8 * i);
+    return (uint32_t)mixed(hash ^ tail);
+}
+
+static bool grow_slots(xpr_dictionary *dictionary) {
+    size_t count = dictionary->slot_count ? dictionary->slot_count * 2 : 64;
+    int32_t *slots = calloc(count, sizeof *slots);
+    uint32_t *hashes = malloc(count * sizeof *hashes);
+    if (slots == NULL || hashes == NULL) {
+        free(slots);
+        free(hashes);
+        return false;
+    }
+    for (size_t i = 0; i < dictionary->slot_count; i++) {
+        if (!dictionary->slots[i]) continue;
+        size_t slot = dictionary->hashes[i] & (count - 1);
+        while (slots[slot]) slot = (slot + 1) & (count - 1);
+        slots[slot] = dictionary->slots[i];
+        hashes[slot] = dictionary->hashes[i];
+    }
+    free(dictionary->slots);
+    free(dictionary->hashes);
+    dictionary->slots = slots;
+    dictionary->hashes = hashes;
+    dictionary->slot_count = count;
+    return true;
+}
+
+int32_t xpr_dictionary_number(xpr_dictionary *dictionary, const uint8_t *bytes, size_t length) {
+    xpr_strings *strings = &dictionary->strings;
+    if (strings->count >= INT32_MAX - 1) return -1;
+    if ((strings->count + 1) * 2 > dictionary->slot_count && !grow_slots(dictionary)) return -1;
+    uint32_t hash = hash_of(bytes, length);
+    size_t mask = dictionary->slot_count - 1;
+    size_t slot = hash & mask;
+    for (; dictionary->slots[slot]; slot = (slot + 1) & mask) {
+        if (dictionary->hashes[slot] != hash) continue;
+        int32_t row = dictionary->slots[slot] - 1;
+        int64_t start = strings->offsets[row];
+        if ((size_t)(strings->offsets[row + 1] - start) == length &&
+            (length == 0 || memcmp(strings->bytes + start, bytes, length) == 0))
+            return row;
+    }
+    if (!xpr_utf8_valid(bytes, length)) {
+        /* Stored are repaired strings only: two broken ones may be the same after repair. */
+        size_t repaired_length = xpr_utf8_repaired_length(bytes, length);
+        char *repaired = malloc(repaired_length + 1);
+        if (repaired == NULL) return -1;
+        xpr_utf8_repair(bytes, length, repaired);
+        int32_t row = xpr_dictionary_number(dictionary, (const uint8_t *)repaired, repaired_length);
+        free(repaired);
+        if (row >= 0) strings->repaired++;
+        return row;
+    }
+    if (!xpr_strings_append(strings, bytes, length)) return -1;
+    dictionary->slots[slot] = (int32_t)strings->count;
+    dictionary->hashes[slot] = hash;
+    return (int32_t)strings->count - 1;
+}
+
+void xpr_dictionary_free(xpr_dictionary *dictionary) {
+    xpr_strings_free(&dictionary->strings);
+    free(dictionary->slots);
+    free(dictionary->hashes);
+    memset(dictionary, 0, sizeof *dictionary);
+}
+
+bool xpr_id_map_init(xpr_id_map *map, size_t expected) {
+    memset(map, 0, sizeof *map);
+    size_t dense_count = expected * 2 + 16;
+    map->dense = malloc(dense_count * sizeof *map->dense);
+    if (map->dense == NULL) return false;
+    memset(map->dense, 0xff, dense_count * sizeof *map->dense);
+    map->dense_count = dense_count;
+    return true;
+}
+
+static size_t slot_for(const uint64_t *keys, const int32_t *rows, size_t slot_count, uint64_t id) {
+    size_t slot = (size_t)mixed(id) & (slot_count - 1);
+    while (rows[slot] >= 0 && keys[slot] != id) slot = (slot + 1) & (slot_count - 1);
+    return slot;
+}
+
+static bool grow_ids(xpr_id_map *map) {
+    size_t count = map->slot_count ? map->slot_count * 2 : 16;
+    uint64_t *keys = malloc(count * sizeof *keys);
+    int32_t *rows = malloc(count * sizeof *rows);
+    if (keys == NULL || rows == NULL) {
+        free(keys);
+        free(rows);
+        return false;
+    }
+    memset(rows, 0xff, count * sizeof *rows);
+    for (size_t i = 0; i < map->slot_count; i++) {
+        if (map->rows[i] < 0) continue;
+        size_t slot = slot_for(keys, rows, count, map->keys[i]);
+        keys[slot] = map->keys[i];
+        rows[slot] = map->rows[i];
+    }
+    free(map->keys);
+    free(map->rows);
+    map->keys = keys;
+    map->rows = rows;
+    map->slot_count = count;
+    return true;
+}
+
+bool xpr_id_map_set(xpr_id_map *map, uint64_t id, int32_t row, int32_t *before) {
+    if (id < map->dense_count) {
+        *before = map->dense[id];
+        map->dense[id] = row;
+        return true;
+    }
+    if ((map->used + 1) * 2 > map->slot_count && !grow_ids(map)) return false;
+    size_t slot = slot_for(map->keys, map->rows, map->slot_count, id);
+    *before = map->rows[slot];
+    map->used += map->rows[slot] < 0;
+    map->keys[slot] = id;
+    map->rows[slot] = row;
+    return true;
+}
+
+int32_t xpr_id_map_sparse(const xpr_id_map *map, uint64_t id) {
+    return map->slot_count ? map->rows[slot_for(map->keys, map->rows, map->slot_count, id)] : -1;
+}
+
+void xpr_id_map_free(xpr_id_map *map) {
+    free(map->dense);
+    free(map->keys);
+    free(map->rows);
+    memset(map, 0, sizeof *map);
+}

@@ -1,0 +1,47 @@
+"""What is the evidence for each cause? Which host span, on how many steps, and for how long did the device wait for it.
+
+Per (cause, evidence) over the pieces of gaps: picoseconds, pieces and steps of the phase `steady` and of all. The
+evidence is the name of the span that decided (for `unknown`: of the spans that were open and say nothing).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.postprocess.profile import Profile
+
+KEYS = ["cause", "evidence", "phase"]
+_SCHEMA = pa.schema([*((k, pa.string()) for k in KEYS), ("length_ps", pa.int64()), ("pieces", pa.int64())])
+
+
+def partial(profile: Profile) -> pa.Table:
+    """KEYS, length_ps, pieces of one joined profile. `phase` is that of the window's step; head and tail say so."""
+    gaps, windows, steps = profile["gaps"], profile["windows"], profile["steps"]
+    if not gaps.num_rows:
+        return _SCHEMA.empty_table()
+    step = windows["step"].take(gaps["window"])
+    kind = windows["kind"].take(gaps["window"])
+    phase = steps["phase"].take(step) if steps.num_rows else pa.nulls(gaps.num_rows, pa.string())
+    table = pa.table(
+        {
+            "cause": gaps["cause"],
+            "evidence": gaps["evidence"],
+            "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
+            "length_ps": gaps["length_ps"],
+            "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),
+        }
+    ).cast(_SCHEMA)
+    return merge(table, None)
+
+
+def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:
+    """Sums per key."""
+    both = a if b is None else pa.concat_tables([a, b])
+    summed = both.group_by(KEYS).aggregate([("length_ps", "sum"), ("pieces", "sum")])
+    return summed.rename_columns([c.removesuffix("_sum") for c in summed.column_names]).cast(_SCHEMA)
+
+
+def finish(merged: pa.Table) -> pa.Table:
+    """The same rows, longest first."""
+    return merged.sort_by([("length_ps", "descending"), *((key, "ascending") for key in KEYS)])

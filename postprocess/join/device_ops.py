@@ -1,0 +1,262 @@
+"""Device events -> lanes, runs and ops: what executed where, and of which class (BREAKDOWN.md 1 and 4).
+
+A JAX CPU device has no plane of its own: its ops are the host events that carry `hlo_op`, `run_id` and
+`device_ordinal`; its lane is the ordinal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from xprof_py.postprocess.hlo.classes import CONTAINERS, class_of
+from xprof_py.postprocess.join import host_names
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import CLASSES
+
+NO_DEVICE = "host"
+"""The lane of a process without a device: the windows of its steps are gaps of the host."""
+
+
+@dataclass
+class DeviceOps:
+    """Executed ops in order of (lane, start). ``run`` is a row of the runs below, -1 for a copy that belongs to none.
+
+    ``end_ps`` is where the op's own event ended, ``open_end_ps`` >= end_ps until when it may have stayed open.
+    ``class_code`` indexes schema.CLASSES. ``runs`` are in order of (lane, first start).
+    """
+
+    lanes: list[int]
+    event: Int64
+    lane: Int64
+    run: Int64
+    hlo_op: Int64
+    class_code: Int64
+    leaf: Bool
+    start_ps: Int64
+    end_ps: Int64
+    open_end_ps: Int64
+    run_lane: Int64
+    run_program: Int64
+    run_id: Int64
+    run_start_ps: Int64
+    run_end_ps: Int64
+    unplaced_copies: int = 0
+
+    def take(self, order: Int64 | Bool) -> None:
+        """Reorder or select the ops."""
+        for name in ("event", "lane", "run", "hlo_op", "class_code", "leaf", "start_ps", "end_ps", "open_end_ps"):
+            setattr(self, name, getattr(self, name)[order])
+
+
+def read_ops(profile: Profile, events: Events) -> DeviceOps:
+    """Ops, lanes and runs of the CPU devices of ``profile`` (tables events, args, programs and the HLO tables)."""
+    has_op, op_text = events.argument("hlo_op")
+    has_run, run_id = events.argument("run_id")
+    rows = np.flatnonzero(has_op & has_run)
+    ordinal = events.argument("device_ordinal")[1][rows]
+    # Every device that is named at all has a lane, so that one without work shows as idle and not as absent.
+    lanes = sorted({int(x) for x in ordinal})
+    lane = np.searchsorted(np.array(lanes, np.int64), ordinal) if lanes else ordinal
+    program_id = events.argument("program_id")[1][rows]
+    hlo_op = _instruction_of(profile, events, program_id, op_text[rows])
+    program = _row_of(integers(profile["programs"], "program_id"), program_id)
+
+    start = events.start_ps[rows]
+    end = events.end_ps[rows]
+    run_key = np.stack([lane, program_id, run_id[rows]], axis=1) if len(rows) else np.empty((0, 3), np.int64)
+    keys, run = np.unique(run_key, axis=0, return_inverse=True)
+    run = run.reshape(-1).astype(np.int64)
+    count = len(keys)
+    run_start = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(run_start, run, start)
+    run_program = np.full(count, -1, np.int64)
+    run_program[run] = program
+    order = np.lexsort((run_start, keys[:, 0])) if count else np.empty(0, np.int64)
+    rank = np.empty(count, np.int64)
+    rank[order] = np.arange(count)
+    run = rank[run] if count else run
+
+    opcode_code, opcodes = dictionary(profile["hlo_ops"], "opcode")
+    class_by_opcode = np.array([CLASSES.index(class_of(o)) for o in opcodes] or [0], np.int64)
+    container_by_opcode = np.array([o in CONTAINERS for o in opcodes] or [False], np.bool_)
+    known = hlo_op >= 0
+    opcode = np.where(known, opcode_code[np.maximum(hlo_op, 0)] if len(opcode_code) else 0, 0)
+    class_code = np.where(known, class_by_opcode[opcode], CLASSES.index("compute"))
+    container = known & container_by_opcode[opcode]
+    ops = DeviceOps(
+        lanes=lanes,
+        event=rows,
+        lane=lane.astype(np.int64),
+        run=run,
+        hlo_op=hlo_op,
+        class_code=class_code,
+        leaf=~container,
+        start_ps=start,
+        end_ps=end,
+        open_end_ps=end.copy(),
+        run_lane=keys[order, 0] if count else np.empty(0, np.int64),
+        run_program=run_program[order] if count else np.empty(0, np.int64),
+        run_id=keys[order, 2] if count else np.empty(0, np.int64),
+        run_start_ps=run_start[order] if count else np.empty(0, np.int64),
+        run_end_ps=np.zeros(count, np.int64),
+    )
+    _containers_without_ops_are_leaves(profile, ops, container)
+    _extend_open_ops(profile, events, ops)
+    # A run ends with its last leaf; a container may be closed later. A run that shows containers alone ends with them.
+    run_end = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(run_end, ops.run[ops.leaf], ops.open_end_ps[ops.leaf])
+    bare = run_end[ops.run] == np.iinfo(np.int64).min
+    np.maximum.at(run_end, ops.run[bare], ops.open_end_ps[bare])
+    ops.run_end_ps = run_end
+    ops.take(np.lexsort((ops.start_ps, ops.lane)))
+    return ops
+
+
+def _row_of(keys: Int64, wanted: Int64) -> Int64:
+    """The row of each wanted value in ``keys`` (the last one where it is repeated), -1 where it is absent."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    place = np.searchsorted(keys[order], wanted, side="right") - 1
+    found = (place >= 0) & (keys[order][np.maximum(place, 0)] == wanted)
+    return np.where(found, order[np.maximum(place, 0)], -1).astype(np.int64)
+
+
+def _instruction_of(profile: Profile, events: Events, program_id: Int64, op_text: Int64) -> Int64:
+    """Row of hlo_ops per event, joined by (program_id, hlo_op); -1 where the program's HLO does not hold it."""
+    hlo = profile["hlo_ops"]
+    if not hlo.num_rows or not len(op_text):
+        return np.full(len(op_text), -1, np.int64)
+    name, names = dictionary(hlo, "name")
+    code_of = {text: code for code, text in enumerate(names)}
+    texts, text_row = np.unique(op_text, return_inverse=True)
+    code = np.array([code_of.get(events.text_of(int(t)), -1) for t in texts], np.int64)[text_row.reshape(-1)]
+    program = _row_of(integers(profile["programs"], "program_id"), program_id)
+    width = len(names) + 1
+    keys = integers(hlo, "program") * width + name
+    found = _row_of(keys, program * width + code)
+    return np.where((program >= 0) & (code >= 0), found, -1)
+
+
+def _containers_without_ops_are_leaves(profile: Profile, ops: DeviceOps, container: Bool) -> None:
+    """XLA's CPU backend runs some `call`s as one kernel: a container whose computation never shows is a leaf."""
+    if not container.any():
+        return
+    calls = profile["hlo_calls"]
+    caller, called = integers(calls, "op"), integers(calls, "computation")
+    seen = np.zeros(profile["hlo_computations"].num_rows, np.bool_)
+    seen[integers(profile["hlo_ops"], "computation")[ops.hlo_op[ops.hlo_op >= 0]]] = True
+    holds = np.zeros(profile["hlo_ops"].num_rows, np.bool_)
+    np.logical_or.at(holds, caller, seen[called])
+    ops.leaf = ~container | ~holds[np.maximum(ops.hlo_op, 0)]
+
+
+def _extend_open_ops(profile: Profile, events: Events, ops: DeviceOps) -> None:
+    """Set ``open_end_ps``: min(`end:` marker, first consumer's start, end of the run's wait for completion).
+
+    An asynchronous op's own event ends when its calling thread returns, while the pool goes on; its `end:` marker comes
+    late, after the continuation. An op without a marker is closed.
+    """
+    has_producer, producer = events.argument("_p")
+    has_consumer, consumer = events.argument("_c")
+    ends = np.flatnonzero(has_consumer & events.matching(lambda name: name.startswith(host_names.END_MARKER)))
+    if not len(ends) or not len(ops.event):
+        return
+    marker = _row_of(consumer[ends], producer[ops.event])
+    marked = has_producer[ops.event] & (marker >= 0)
+    limit = np.where(marked, events.start_ps[ends][np.maximum(marker, 0)], ops.end_ps)
+
+    waits = np.flatnonzero(events.named(host_names.RUN_WAIT))
+    has_run, run_id = events.argument("run_id")
+    waits = waits[has_run[waits]]
+    ordinal = events.argument("device_ordinal")[1]
+    if len(waits):
+        # The last wait of a (device, run_id) bounds it. run_ids of two programs may collide: then the wait that follows
+        # the run's start is meant, and a wait that ended before the op did bounds nothing.
+        wait_key = ordinal[waits] * (1 << 33) + run_id[waits]
+        op_key = np.array(ops.lanes, np.int64)[ops.lane] * (1 << 33) + ops.run_id[ops.run]
+        row = _row_of(wait_key, op_key)
+        wait_end = events.end_ps[waits][np.maximum(row, 0)]
+        bounded = (row >= 0) & (wait_end >= ops.end_ps)
+        limit = np.where(bounded, np.minimum(limit, wait_end), limit)
+    limit = np.minimum(limit, _first_consumer_start(profile, ops))
+    ops.open_end_ps = np.maximum(ops.end_ps, limit)
+
+
+def _first_consumer_start(profile: Profile, ops: DeviceOps) -> Int64:
+    """Per op the start of the first op of its run that reads its result, seen through tuple, bitcast and the like."""
+    never = np.iinfo(np.int64).max
+    first = np.full(len(ops.event), never)
+    edges = _data_edges(profile)
+    known = np.flatnonzero(ops.hlo_op >= 0)
+    if not len(edges) or not len(known):
+        return first
+    # Executions of (run, instruction) in order of start, so that the k-th execution in a loop finds what follows it.
+    width = profile["hlo_ops"].num_rows
+    key = ops.run[known] * width + ops.hlo_op[known]
+    order = np.lexsort((ops.start_ps[known], key))
+    key, start = key[order], ops.start_ps[known][order]
+    consumers = edges[np.argsort(edges[:, 0], kind="stable")]
+    low = np.searchsorted(consumers[:, 0], ops.hlo_op[known], side="left")
+    high = np.searchsorted(consumers[:, 0], ops.hlo_op[known], side="right")
+    count = high - low
+    owner = np.repeat(known, count)
+    offset = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    reader = consumers[np.repeat(low, count) + offset, 1]
+    wanted = ops.run[owner] * width + reader
+    # Lexicographic search of (wanted, own start) among the sorted (key, start).
+    block = np.searchsorted(key, wanted, side="left")
+    block_end = np.searchsorted(key, wanted, side="right")
+    place = block.copy()
+    pending = np.flatnonzero(block < block_end)
+    while len(pending):
+        late = pending[start[place[pending]] < ops.start_ps[owner[pending]]]
+        place[late] += 1
+        pending = late[place[late] < block_end[late]]
+    found = place < block_end
+    np.minimum.at(first, owner[found], start[place[found]])
+    return first
+
+
+_TRANSPARENT = frozenset({"tuple", "get-tuple-element", "bitcast", "optimization-barrier", "copy-done"})
+
+
+def _data_edges(profile: Profile) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """(producer, consumer) rows of hlo_ops, with opcodes that execute nothing seen through."""
+    table = profile["hlo_operands"]
+    consumer, producer = integers(table, "op"), integers(table, "operand")
+    code, opcodes = dictionary(profile["hlo_ops"], "opcode")
+    through = np.array([o in _TRANSPARENT for o in opcodes] or [False], np.bool_)[code]
+    edges = np.stack([producer, consumer], axis=1)
+    settled = []
+    while len(edges):
+        open_ended = through[edges[:, 1]]
+        settled.append(edges[~open_ended])
+        edges = edges[open_ended]
+        # Replace a transparent consumer by its own consumers.
+        order = np.argsort(producer, kind="stable")
+        low = np.searchsorted(producer[order], edges[:, 1], side="left")
+        high = np.searchsorted(producer[order], edges[:, 1], side="right")
+        count = high - low
+        offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        edges = (
+            np.stack([np.repeat(edges[:, 0], count), consumer[order][np.repeat(low, count) + offset]], axis=1)
+            if len(edges)
+            else edges
+        )
+    merged = np.concatenate(settled) if settled else np.empty((0, 2), np.int64)
+    return merged[~through[merged[:, 0]]] if len(merged) else merged
+
+
+def lanes_table_columns(ops: DeviceOps) -> dict[str, pa.Array]:
+    """Columns of the table `lanes`."""
+    if not ops.lanes:
+        return {"device": pa.array([NO_DEVICE]), "ordinal": pa.array([-1], pa.int64())}
+    return {
+        "device": pa.array([f"cpu:{ordinal}" for ordinal in ops.lanes], pa.string()),
+        "ordinal": pa.array(ops.lanes, pa.int64()),
+    }

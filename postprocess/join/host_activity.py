@@ -1,0 +1,198 @@
+"""What a host thread was doing, as a flat sequence of pieces with one evidence each (BREAKDOWN.md 5).
+
+At every moment the innermost open span that names compiler, input or checkpoint decides; without one, the innermost
+span. Waits for the device and compile intervals that no event states are put together here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from xprof_py.postprocess.join import host_names
+from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.host_names import Evidence
+from xprof_py.postprocess.join.steps import Steps
+from xprof_py.postprocess.join.threads import markers
+from xprof_py.postprocess.schema import Kind
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a thread's time with one decider. ``event`` is the deciding event, -1 where no span was open."""
+
+    start_ps: int
+    end_ps: int
+    evidence: Evidence
+    event: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A thread waiting for the device, from the call to its return. ``event`` is its first event."""
+
+    start_ps: int
+    end_ps: int
+    event: int
+
+
+class HostActivity:
+    """The host threads of one process. Threads are worked out when first asked for."""
+
+    def __init__(self, events: Events, thread_of_line: Int64, host_line: Bool, steps: Steps) -> None:
+        self._events = events
+        self._steps = steps
+        self._thread = thread_of_line[events.line] if events.count else events.line
+        self._usable = host_line[events.line] & ~markers(events) if events.count else np.zeros(0, np.bool_)
+        # Ops of a program that ran inline and hand-over notes are not spans of the host program; a step says nothing
+        # about what its thread did, but it is the span that is open.
+        self._usable &= ~events.argument("hlo_op")[0]
+        self._usable &= ~events.matching(lambda n: n.startswith((host_names.END_MARKER, "ThreadpoolListener::")))
+        self._usable &= (events.kind != Kind.MARK) & (events.kind != Kind.COUNTER)
+        is_root, _ = events.argument("_r")
+        self._evidence = self._read_evidence(is_root)
+        self._pieces: dict[int, list[Piece]] = {}
+        self._starts: dict[int, list[int]] = {}
+        self._waits: dict[int, list[Wait]] = {}
+
+    def _read_evidence(self, is_root: Bool) -> Int64:
+        events = self._events
+        by_name = np.array([int(host_names.evidence_of(n)) for n in events.names] or [0], np.int64)
+        by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names] or [0], np.int64)
+        evidence = by_name[events.name] if events.count else np.zeros(0, np.int64)
+        evidence = np.where(events.kind == Kind.SPAN, by_user_name[events.name] if events.count else 0, evidence)
+        for kind, meaning in (
+            (Kind.STEP, Evidence.NOTHING),
+            (Kind.INPUT, Evidence.INPUT),
+            (Kind.CHECKPOINT, Evidence.CHECKPOINT),
+            (Kind.COMPILE, Evidence.COMPILER),
+        ):
+            evidence = np.where(events.kind == kind, meaning, evidence)
+        return np.where(is_root & (events.kind == Kind.PLAIN), Evidence.NOTHING, evidence)
+
+    def waits(self, thread: int) -> list[Wait]:
+        """The thread's waits for the device, in order of start."""
+        if thread not in self._waits:
+            self._waits[thread] = self._read_waits(thread)
+        return self._waits[thread]
+
+    def _read_waits(self, thread: int) -> list[Wait]:
+        events = self._events
+        mine = self._usable & (self._thread == thread)
+        waits = []
+        has_producer, producer = events.argument("_p")
+        has_consumer, consumer = events.argument("_c")
+        awaits = np.flatnonzero(mine & events.named(host_names.AWAIT))
+        begun = {int(producer[row]): int(row) for row in awaits if has_producer[row]}
+        for row in awaits:
+            if not has_consumer[row]:
+                continue
+            first = begun.pop(int(consumer[row]), None)
+            if first is not None:
+                waits.append(Wait(int(events.start_ps[first]), int(events.end_ps[row]), first))
+        # A wait that never returned is open until the end of the capture.
+        last = int(events.end_ps.max()) if events.count else 0
+        waits += [Wait(int(events.start_ps[row]), last, row) for row in begun.values()]
+        waits += [
+            Wait(int(events.start_ps[row]), int(events.end_ps[row]), int(row))
+            for row in np.flatnonzero(mine & (self._evidence == Evidence.WAIT))
+        ]
+        return sorted(waits, key=lambda wait: (wait.start_ps, wait.end_ps))
+
+    def pieces(self, thread: int) -> list[Piece]:
+        """The thread's spans flattened: sorted, disjoint; between pieces no span was open."""
+        if thread not in self._pieces:
+            self._pieces[thread] = self._flatten(thread)
+            self._starts[thread] = [piece.start_ps for piece in self._pieces[thread]]
+        return self._pieces[thread]
+
+    def between(self, thread: int, start_ps: int, end_ps: int) -> list[Piece]:
+        """Pieces clipped to [start, end), with pieces of event -1 where no span was open. Tiles the interval."""
+        pieces = self.pieces(thread)
+        out: list[Piece] = []
+        at = start_ps
+        index = max(bisect_right(self._starts[thread], start_ps) - 1, 0)
+        for piece in pieces[index:]:
+            if piece.start_ps >= end_ps:
+                break
+            low, high = max(piece.start_ps, at), min(piece.end_ps, end_ps)
+            if high <= low:
+                continue
+            if low > at:
+                out.append(Piece(at, low, Evidence.NOTHING, -1))
+            out.append(Piece(low, high, piece.evidence, piece.event))
+            at = high
+        if at < end_ps:
+            out.append(Piece(at, end_ps, Evidence.NOTHING, -1))
+        return out
+
+    def _flatten(self, thread: int) -> list[Piece]:
+        events = self._events
+        rows = np.flatnonzero(self._usable & (self._thread == thread) & (events.end_ps > events.start_ps))
+        rows = rows[~events.named(host_names.AWAIT)[rows]]
+        spans = [
+            (int(events.start_ps[row]), int(events.end_ps[row]), Evidence(int(self._evidence[row])), int(row))
+            for row in rows
+        ]
+        spans += self._compile_spans(rows)
+        spans += [(wait.start_ps, wait.end_ps, Evidence.WAIT, wait.event) for wait in self.waits(thread)]
+        spans.sort(key=lambda span: (span[0], -span[1]))
+        return _innermost(spans)
+
+    def _compile_spans(self, rows: Int64) -> list[tuple[int, int, Evidence, int]]:
+        """From the start of a dispatch span to the end of the last lowering or compile inside it: `compiler`.
+
+        Tracing has no event of its own. The deciding event is the last compile inside.
+        """
+        events = self._events
+        is_call = events.matching(lambda name: host_names.JIT_CALL.match(name) is not None)[rows]
+        compiles = rows[self._evidence[rows] == Evidence.COMPILER]
+        compiles = compiles[np.argsort(events.start_ps[compiles], kind="stable")]
+        starts = events.start_ps[compiles]
+        spans = []
+        covered_to = -1
+        for row in rows[is_call]:
+            start, end = int(events.start_ps[row]), int(events.end_ps[row])
+            if start < covered_to:
+                continue
+            # Only outermost calls: what is traced inside one belongs to it.
+            low, high = np.searchsorted(starts, [start, end])
+            inside = compiles[low:high][events.end_ps[compiles[low:high]] <= end]
+            if len(inside):
+                last = inside[np.argmax(events.end_ps[inside])]
+                spans.append((start, int(events.end_ps[last]), Evidence.COMPILER, int(last)))
+            covered_to = end
+        return spans
+
+
+def _innermost(spans: list[tuple[int, int, Evidence, int]]) -> list[Piece]:
+    """Flatten spans sorted by (start, -end): at every moment the decider of the open ones. O(n log n + n depth)."""
+    edges = sorted({edge for span in spans for edge in span[:2]})
+    pieces: list[Piece] = []
+    stack: list[tuple[int, int, Evidence, int]] = []
+    place = 0
+    for start, end in itertools.pairwise(edges):
+        stack = [span for span in stack if span[1] > start]
+        while place < len(spans) and spans[place][0] <= start:
+            stack.append(spans[place])
+            place += 1
+        if not stack:
+            continue
+        decider = stack[-1]
+        for span in reversed(stack):
+            if span[2] >= Evidence.CHECKPOINT:
+                decider = span
+                break
+        if (
+            pieces
+            and pieces[-1].end_ps == start
+            and pieces[-1].event == decider[3]
+            and pieces[-1].evidence == decider[2]
+        ):
+            pieces[-1] = Piece(pieces[-1].start_ps, end, decider[2], decider[3])
+        else:
+            pieces.append(Piece(start, end, decider[2], decider[3]))
+    return pieces

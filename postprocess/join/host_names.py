@@ -1,0 +1,126 @@
+"""What the names of host events mean: the only place that knows names of JAX, XLA and user spans.
+
+Names of XLA's own events change between versions, so each set holds the names of every version that the tests run on
+(jax 0.10 and 0.12), and whatever is not listed is no evidence of anything.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+STEP_MARKER_ARG = "xprof_tid"
+"""Argument of the XLA step markers that our `step` writes: the kernel's id of the thread."""
+THREAD_MARKER = "xprof_py.thread"
+"""Event that our recorder writes into XLA's trace at a thread's first event; argument `tid`."""
+
+RUN_WAIT = "ThunkExecutor::Execute (wait for completion)"
+AWAIT = "CommonPjRtBuffer::Await"
+"""Comes twice per wait, at its start (`_p`) and its end (`_c`)."""
+LAUNCH = "CommonPjRtLoadedExecutable::ExecuteHelperOnSingleDevice"
+LAUNCH_MANY = re.compile(r"CommonPjRtLoadedExecutable::Execute \((?P<module>.*)\)$")
+"""The launch on several local devices; carries run_id."""
+JIT_CALL = re.compile(r"PjitFunction\((?P<function>.*)\)$")
+END_MARKER = "end: "
+HAND_OVER, HAND_OVER_BEGIN, HAND_OVER_END = (
+    "ThreadpoolListener::Record",
+    "ThreadpoolListener::StartRegion",
+    "ThreadpoolListener::StopRegion",
+)
+COPIES_TO_DEVICE = frozenset({"H2D Dispatch", "CommonPjRtClient::LinearizeIntoImpl"})
+PUTS = frozenset({"DevicePutWithSharding", "DevicePut", "shard_args"})
+WAITS = frozenset({"Wait for LaunchOnDevice completion"})
+
+COMPILES = frozenset(
+    {
+        "backend_compile_and_load",
+        "lower_sharding_computation",
+        "PjRtCpuClient::Compile",
+        "PjRtCpuClient::CompileAndLoad",
+        "trace_to_jaxpr",
+    }
+)
+MONITORING_STAGES = {
+    "jaxpr_trace_duration": "trace",
+    "jaxpr_to_mlir_module_duration": "lower",
+    "backend_compile_duration": "compile",
+}
+
+_DISPATCH = re.compile(
+    r"PjitFunction\(|ParseArguments$|CommonPjRt|PjRt|ExecuteReplicated|shard_args$|DevicePut|[Bb]atched_?[Cc]opy|"
+    r"BatchedCopyToDevice|PythonRefManager::|Handle inputs$|Handle input event recording$|AllocateOutputBuffers|"
+    r"Wait for (donation|usage) holds$|np\.asarray\(jax\.Array\)$|ArrayImpl\.|Transpose::Execute|ThunkExecutor::|"
+    r"jax\.jit$|pmap_|Transfer(To|From)|copy_to_host_async|ThreadpoolListener::"
+)
+
+# A user's span or a Python function of exactly one of these names (words joined by _) is evidence for the cause it
+# names. Never a part of a name: `step_input` runs the step, `input_ids` is no loader.
+_WHAT = r"(batch|batches|data|input|inputs|sample|samples|example|examples|minibatch|next_element)"
+_INPUT = re.compile(
+    rf"(input|inputs|input_pipeline|input_wait|wait_input|wait_for_input|dataset_next|next_element|iterator_get_next|"
+    rf"data_?load(er|ing)?|data_wait|batch_wait|{_WHAT}_(load|loader|loading|fetch|wait|iterator)|"
+    rf"(load|get|fetch|read|make|prepare|wait_for|next)_(next_|train_|eval_|host_)?{_WHAT})"
+)
+_CHECKPOINT = re.compile(
+    r"(checkpoint|checkpoints|checkpointing|ckpt|orbax_(save|restore)|"
+    r"(save|restore|write|load)_(checkpoint|ckpt|train_state|state|weights|params)|checkpoint_(save|restore|write))"
+)
+_PYTHON_FRAME = re.compile(r"\$(?P<where>\S+) (?P<function>\S+)$")
+_IDLE_FUNCTIONS = frozenset(
+    {"sleep", "wait", "acquire", "select", "poll", "epoll", "join", "recv", "accept", "get", "result", "read", "_wait"}
+)
+
+
+class Evidence(IntEnum):
+    """What an open host event says about its thread. Higher numbers name a cause; see BREAKDOWN.md 5."""
+
+    NOTHING = 0
+    """Open, but no evidence of work: a user's span of any other name, a frame of sleep."""
+    HOST = 1
+    """Dispatch, or a Python frame of a thread at work."""
+    WAIT = 2
+    """Waiting for the device."""
+    CHECKPOINT = 3
+    INPUT = 4
+    COMPILER = 5
+
+
+def _words(name: str) -> str:
+    """``LoadBatch`` and ``load-batch`` as ``load_batch``."""
+    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+
+
+def named_cause(name: str) -> Evidence:
+    """INPUT or CHECKPOINT where a span or function of this name is known to mean it, else NOTHING."""
+    words = _words(name).strip("_")
+    if _CHECKPOINT.fullmatch(words):
+        return Evidence.CHECKPOINT
+    return Evidence.INPUT if _INPUT.fullmatch(words) else Evidence.NOTHING
+
+
+def evidence_of(name: str) -> Evidence:
+    """What an event of another tool's trace (schema.Kind.PLAIN) is evidence of, by its name."""
+    if name in COMPILES:
+        return Evidence.COMPILER
+    if name in WAITS:
+        return Evidence.WAIT
+    if _DISPATCH.match(name):
+        return Evidence.HOST
+    frame = _PYTHON_FRAME.match(name)
+    if frame is None:
+        return named_cause(name)
+    function = frame["function"]
+    if function in _IDLE_FUNCTIONS:
+        return Evidence.NOTHING
+    return named_cause(function) or Evidence.HOST
+
+
+def function_name(text: str) -> str:
+    """``jit(train_step)``, as jax.monitoring names what it lowers and compiles, as ``train_step``."""
+    return re.sub(r"^(?:p?jit|pmap)\((.*)\)$", r"\1", text)
+
+
+def module_key(name: str) -> str:
+    """One key for a function's name and for the module that XLA makes of it: ``<lambda>`` and ``jit__lambda``."""
+    stem = re.sub(r"^(jit|pmap)_", "", name)
+    return re.sub(r"[^A-Za-z0-9.]+", "_", stem).strip("_")

@@ -1,0 +1,94 @@
+"""Interval algebra on int64 columns. Every set of intervals is half-open, [start, end); empty ones are dropped."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Intervals = tuple[Int64, Int64]
+"""(starts, ends), both int64 of one length. "Disjoint" sets are sorted, and no two of them touch or overlap."""
+
+
+def nothing() -> Intervals:
+    """No interval at all."""
+    return np.empty(0, np.int64), np.empty(0, np.int64)
+
+
+def union(start: Int64, end: Int64) -> Intervals:
+    """The disjoint set that covers what any of these intervals covers. O(n log n)."""
+    keep = end > start
+    start, end = start[keep], end[keep]
+    if not len(start):
+        return nothing()
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    # A new piece begins where nothing before reaches.
+    first = np.concatenate(([True], start[1:] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return start[first], reach[last]
+
+
+def complement(covered: Intervals, start: int, end: int) -> Intervals:
+    """What a disjoint set leaves of [start, end)."""
+    starts = np.concatenate(([start], covered[1])).astype(np.int64)
+    ends = np.concatenate((covered[0], [end])).astype(np.int64)
+    starts, ends = np.maximum(starts, start), np.minimum(ends, end)
+    keep = ends > starts
+    return starts[keep], ends[keep]
+
+
+def subtract(a: Intervals, b: Intervals) -> Intervals:
+    """What the disjoint set b leaves of the disjoint set a."""
+    if not len(a[0]) or not len(b[0]):
+        return a
+    low, high = min(a[0][0], b[0][0]), max(a[1][-1], b[1][-1])
+    return intersect(a, complement(b, int(low), int(high)))
+
+
+def intersect(a: Intervals, b: Intervals) -> Intervals:
+    """What two disjoint sets share, as a disjoint set."""
+    if not len(a[0]) or not len(b[0]):
+        return nothing()
+    # For every piece of a, the pieces of b that may meet it are consecutive.
+    first = np.searchsorted(b[1], a[0], side="right")
+    last = np.searchsorted(b[0], a[1], side="left")
+    count = np.maximum(last - first, 0)
+    owner = np.repeat(np.arange(len(a[0])), count)
+    offset = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    other = first[owner] + offset
+    start = np.maximum(a[0][owner], b[0][other])
+    end = np.minimum(a[1][owner], b[1][other])
+    keep = end > start
+    return start[keep], end[keep]
+
+
+def covered_before(disjoint: Intervals, at: Int64) -> Int64:
+    """How much of a disjoint set lies before each time of ``at``; its difference is the cover of a window, exactly."""
+    start, end = disjoint
+    if not len(start):
+        return np.zeros(len(at), np.int64)
+    length = np.concatenate(([0], np.cumsum(end - start))).astype(np.int64)
+    index = np.searchsorted(start, at, side="right")
+    inside = np.minimum(at, end[np.maximum(index - 1, 0)]) - start[np.maximum(index - 1, 0)]
+    return np.where(index == 0, 0, length[np.maximum(index - 1, 0)] + np.where(index == 0, 0, inside)).astype(np.int64)
+
+
+def cover(disjoint: Intervals, start: Int64, end: Int64) -> Int64:
+    """How much of a disjoint set lies in each window [start, end)."""
+    return covered_before(disjoint, end) - covered_before(disjoint, start)
+
+
+def largest_remainder(total: int, weights: list[int]) -> list[int]:
+    """Split ``total`` in proportion to ``weights`` (not all zero) into integers that sum to it.
+
+    Hamilton's method: floors first, then one each to the largest remainders, ties to the earlier weight.
+    """
+    whole = sum(weights)
+    shares = [total * weight // whole for weight in weights]
+    remainders = [total * weight % whole for weight in weights]
+    order = sorted(range(len(weights)), key=lambda i: (-remainders[i], i))
+    for index in order[: total - sum(shares)]:
+        shares[index] += 1
+    return shares

@@ -1,0 +1,492 @@
+"""Profile of one process -> the same with lanes, ops, launches, runs, steps, windows, gaps, compiles and breakdown.
+
+Pure: tables in, tables out. Each part is a file of its own; this one holds the order, and writes the tables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from xprof_py.postprocess import schema
+from xprof_py.postprocess.hlo.module import read_programs
+from xprof_py.postprocess.join import host_names, intervals
+from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.compiles import Compiles, read_compiles
+from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
+from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
+from xprof_py.postprocess.join.gaps import GapCauses, GapEnd, GapRow
+from xprof_py.postprocess.join.host_activity import HostActivity
+from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
+from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
+from xprof_py.postprocess.join.steps import Steps, read_steps
+from xprof_py.postprocess.join.threads import thread_of_line
+from xprof_py.postprocess.join.windows import Windows, cover_lane, foreign_cover, make_windows
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
+
+
+def join_profile(profile: Profile) -> Profile:
+    """Join one process's profile (BREAKDOWN.md 1 to 5).
+
+    ``profile`` holds the readers' tables; the HLO tables are read from `programs` unless they are there already.
+    Returns a Profile with the tables named above added and `diagnostics` extended. Raises nothing for odd traces: what
+    cannot be joined has `join` none or ambiguous, an `unknown` cause and a diagnostics row.
+    """
+    if "hlo_ops" not in profile:
+        tables = read_programs(profile["programs"], file=profile.host)
+        found = pa.concat_tables([profile["diagnostics"], tables.pop("diagnostics")])
+        profile = profile.with_tables(diagnostics=found, **tables)
+    return _Join(profile).run()
+
+
+class _Join:
+    """The state that the parts of one join share."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.events = Events(profile)
+        self.thread_of_line = thread_of_line(profile, self.events)
+        self.host_line = self._host_lines()
+        self.steps: Steps = read_steps(self.events, self.thread_of_line)
+        self.activity = HostActivity(self.events, self.thread_of_line, self.host_line, self.steps)
+        self.launches: Launches = read_launches(self.events, self.host_line)
+        self.ops: DeviceOps = read_ops(profile, self.events)
+        ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
+        starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
+        starts += [int(self.steps.start_ps[0])] if self.steps.outer else []
+        self.start, self.end = min(starts), max(ends)
+        self.copies: Copies = read_copies(
+            self.events, self.thread_of_line, self.host_line, self.launches, self.activity, self.end
+        )
+        add_copies(self.ops, self.copies)
+        self.program_name = self._program_names()
+        self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
+        program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
+        self.joined: RunJoin = join_runs(
+            self.ops,
+            self.launches,
+            program_key,
+            drained_end=bool(profile.metadata.get("drained", True)),
+            drained_start=self._first_compiled_here(program_key),
+        )
+        self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
+        self.run_step, self.run_nested = self._run_steps()
+        self.diagnostics: list[dict[str, object]] = []
+
+    def _host_lines(self) -> Bool:
+        """Lines of threads that run the user's program. XLA's own pools are lines of other names."""
+        lines = self.profile["lines"]
+        names, planes = lines["name"].to_pylist(), lines["plane"].to_pylist()
+        sources = lines["source"].to_pylist()
+        pools = ("tf_", "Task Environment")
+        launching = {int(x) for x in self.events.line[self.events.named(host_names.LAUNCH)]}
+        return np.array(
+            [
+                source == "shard"
+                or (plane.startswith("/host:") and not name.startswith(pools))
+                or (row in launching and not name.startswith(pools))
+                for row, (name, plane, source) in enumerate(zip(names, planes, sources, strict=True))
+            ]
+            or np.zeros(0),
+            dtype=np.bool_,
+        )
+
+    def _first_compiled_here(self, program_key: list[str]) -> frozenset[str]:
+        """Keys whose every program was compiled in the capture: no run of theirs was in flight at its start."""
+        compiled, programs = self.compiles.count_by_key(), Counter(program_key)
+        return frozenset(key for key, count in compiled.items() if key and count >= programs[key])
+
+    def _program_names(self) -> list[str]:
+        """Module name and source location: two lambdas are two names."""
+        names = self.profile["programs"]["name"].to_pylist()
+        places: dict[int, str] = {
+            row["program"]: f" {row['file']}:{row['source_line']}"
+            for row in self.profile["program_functions"].to_pylist()
+            if row["file"] is not None
+        }
+        return [name + places.get(row, "") for row, name in enumerate(names)]
+
+    def _step_of(self, start_ps: Int64, line: Int64) -> Int64:
+        thread = self.thread_of_line[line] if len(line) else line
+        return np.array(
+            [self.steps.enclosing(int(s), int(t)) for s, t in zip(start_ps, thread, strict=True)], dtype=np.int64
+        )
+
+    def _run_steps(self) -> tuple[Int64, Int64]:
+        launch = self.joined.launch
+        known = launch >= 0
+        step = np.full(len(launch), -1, np.int64)
+        step[known] = self.launch_step[launch[known]]
+        nested = step.copy()
+        for inner in range(self.steps.outer, len(self.steps.event)):
+            # Nested steps come in order of start, so the innermost one of a launch is the last to claim it.
+            low, high, thread = self.steps.start_ps[inner], self.steps.end_ps[inner], self.steps.thread[inner]
+            at = self.launches.start_ps[launch]
+            mine = known & (at >= low) & (at < high) & (self.thread_of_line[self.launches.line[launch]] == thread)
+            nested[mine] = inner
+        return step, nested
+
+    def run(self) -> Profile:
+        windows = make_windows(
+            self.steps,
+            len(self.ops.lanes),
+            self.ops.run_lane,
+            self.run_step,
+            self.run_nested,
+            self.ops.run_end_ps,
+            self.start,
+            self.end,
+        )
+        gap_rows, breakdown = [], []
+        for lane in range(max(len(self.ops.lanes), 1)):
+            rows = [i for i in range(len(windows.lane)) if windows.lane[i] == lane]
+            found = self._lane_gaps(lane, windows, rows) if self.ops.lanes else self._host_gaps(windows, rows)
+            gap_rows += [(lane, *row) for row in found]
+            breakdown += self._sum_lane(lane, windows, rows, [row for _, row in found])
+        phase, reason = self._phases(windows, breakdown)
+        self._note_problems()
+        return self._write(windows, gap_rows, breakdown, phase, reason)
+
+    def _lane_gaps(self, lane: int, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
+        """(window, gap piece) of a lane, in order of time."""
+        ops = self.ops
+        cover = cover_lane(ops, lane)
+        mine = np.flatnonzero((ops.lane == lane) & ops.leaf)
+        starts, ends = ops.start_ps[mine], ops.open_end_ps[mine]
+        causes = GapCauses(self.events, self.steps, self.activity, ends, self.start)
+        tiles = [i for i in rows if windows.kind[i] != "nested"]
+        cuts = sorted({windows.end_ps[i] for i in tiles})
+        out: list[GapRow] = []
+        last_launch = self._last_launch(lane)
+        for low, high in zip(*intervals.complement(cover.busy, self.start, self.end), strict=True):
+            place = int(np.searchsorted(starts, high, side="left"))
+            if place == len(mine) or starts[place] != high:
+                out += causes.attribute(int(low), int(high), last_launch, cuts)
+                continue
+            op = int(mine[place])
+            run = int(ops.run[op])
+            if run < 0:
+                copy = int(np.flatnonzero(self.copies.event == ops.event[op])[0])
+                ended_by = GapEnd(int(self.copies.thread[copy]), -1, int(high), "put")
+                out += causes.attribute(int(low), int(high), ended_by, cuts)
+            elif ops.run_start_ps[run] < low:
+                out += causes.within_run(int(low), int(high), self._launch_of(run), cuts)
+            else:
+                out += causes.attribute(int(low), int(high), self._launch_of(run), cuts)
+        return self._in_windows(out, windows, tiles)
+
+    def _in_windows(self, gaps: list[GapRow], windows: Windows, tiles: list[int]) -> list[tuple[int, GapRow]]:
+        filled = [i for i in tiles if windows.end_ps[i] > windows.start_ps[i]]
+        ends = [windows.end_ps[i] for i in filled]
+        return [(filled[int(np.searchsorted(ends, gap.start_ps, side="right"))], gap) for gap in gaps]
+
+    def _launch_of(self, run: int) -> GapEnd:
+        launch = int(self.joined.launch[run])
+        if launch < 0:
+            return GapEnd(-1, -1, 0, self.joined.how[run])
+        thread = int(self.thread_of_line[self.launches.line[launch]])
+        return GapEnd(thread, launch, int(self.launches.end_ps[launch]), self.joined.how[run])
+
+    def _last_launch(self, lane: int) -> GapEnd:
+        """Nothing ends the lane's last gap: it counts as launched when the capture ended, by the last to launch."""
+        runs = np.flatnonzero((self.ops.run_lane == lane) & (self.joined.launch >= 0))
+        if not len(runs):
+            return GapEnd(-1, -1, self.end, "none")
+        launch = int(self.joined.launch[runs[np.argmax(self.launches.start_ps[self.joined.launch[runs]])]])
+        return GapEnd(int(self.thread_of_line[self.launches.line[launch]]), -1, self.end, "none")
+
+    def _host_gaps(self, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
+        """A process without a device: every window is gap on its step's thread."""
+        causes = GapCauses(self.events, self.steps, self.activity, np.empty(0, np.int64), self.start)
+        out = []
+        for i in rows:
+            low, high, step = windows.start_ps[i], windows.end_ps[i], windows.step[i]
+            if step >= 0:
+                out += [(i, row) for row in causes.on_thread(low, high, int(self.steps.thread[step]), low)]
+            elif high > low:
+                row = GapRow(low, high, "unknown", -1, high - low, -1, "none", -1, "outside the steps, and no device")
+                out.append((i, row))
+        return out
+
+    def _sum_lane(
+        self, lane: int, windows: Windows, rows: list[int], gaps: list[GapRow]
+    ) -> list[tuple[int, int, int, int, int]]:
+        """(window, class, exclusive, total, foreign) for every window and class of a lane."""
+        low = np.array([windows.start_ps[i] for i in rows], np.int64)
+        high = np.array([windows.end_ps[i] for i in rows], np.int64)
+        exclusive = np.zeros((len(rows), len(CLASSES)), np.int64)
+        total = np.zeros_like(exclusive)
+        foreign = np.zeros_like(exclusive)
+        if self.ops.lanes:
+            cover = cover_lane(self.ops, lane)
+            for code in range(len(BUSY_CLASSES)):
+                exclusive[:, code] = intervals.cover(cover.exclusive[code], low, high)
+                total[:, code] = intervals.cover(cover.total[code], low, high)
+            tiles = np.array([j for j, i in enumerate(rows) if windows.kind[i] != "nested"])
+            step = np.array([windows.step[i] for i in rows], np.int64)
+            op_step = np.where(self.ops.run >= 0, self.run_step[np.maximum(self.ops.run, 0)], -1)
+            counted = foreign_cover(self.ops, lane, op_step, step[tiles], low[tiles], high[tiles])
+            for (tile, code), length in counted.items():
+                foreign[tiles[tile], code] = length
+        for gap in gaps:
+            code = CLASSES.index(gap.cause)
+            for j in np.flatnonzero((low <= gap.start_ps) & (high >= gap.end_ps)):
+                exclusive[j, code] += gap.length_ps
+        total[:, len(BUSY_CLASSES) :] = exclusive[:, len(BUSY_CLASSES) :]
+        return [
+            (i, code, int(exclusive[j, code]), int(total[j, code]), int(foreign[j, code]))
+            for j, i in enumerate(rows)
+            for code in range(len(CLASSES))
+        ]
+
+    def _phases(self, windows: Windows, breakdown: list[tuple[int, int, int, int, int]]) -> tuple[list[str], list[str]]:
+        steps = self.steps
+        phase, reason = ["steady"] * len(steps.event), [""] * len(steps.event)
+        ran = set(self.run_step.tolist()) | set(self.run_nested.tolist())
+        launched = set(self.launch_step.tolist())
+        for step in range(steps.outer):
+            if self.ops.lanes and step not in ran:
+                phase[step] = "unmeasured"
+                reason[step] = "its runs could not be joined" if step in launched else "no program ran in it"
+        warm = warmup_steps(
+            self.ops, self.launches, self.joined.launch, self.run_step, self.program_name, self.compiles.count_by_key()
+        )
+        cut_off_puts = [
+            int(self._step_of(self.events.start_ps[[put]], self.events.line[[put]])[0])
+            for put, cut in zip(self.copies.put, self.copies.cut_off, strict=True)
+            if cut and put >= 0
+        ]
+        partial = partial_steps(
+            steps,
+            self.profile.capture_start_ps,
+            [int(self.launch_step[i]) for i in self.joined.in_flight],
+            cut_off_puts,
+            [int(self.run_step[run]) for run in self._unfinished_runs()],
+        )
+        for found, name in ((warm, "warmup"), (partial, "partial")):
+            for step, why in found.items():
+                phase[step], reason[step] = name, why
+        for step in range(steps.outer, len(steps.event)):
+            phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
+        self._mark_outliers(windows, breakdown, phase, reason)
+        return phase, reason
+
+    def _mark_outliers(
+        self,
+        windows: Windows,
+        breakdown: list[tuple[int, int, int, int, int]],
+        phase: list[str],
+        reason: list[str],
+    ) -> None:
+        unknown = CLASSES.index("unknown")
+        window_ps = np.zeros(self.steps.outer, np.int64)
+        unknown_ps = np.zeros(self.steps.outer, np.int64)
+        for window, code, exclusive, _, _ in breakdown:
+            if windows.kind[window] == "step":
+                window_ps[windows.step[window]] += exclusive
+                unknown_ps[windows.step[window]] += exclusive if code == unknown else 0
+        steady = np.array([i for i in range(self.steps.outer) if phase[i] == "steady"], np.int64)
+        for i in outliers(window_ps[steady], unknown_ps[steady]):
+            phase[steady[i]] = "outlier"
+            reason[steady[i]] = "much longer than the median step, and most of the excess is unknown"
+
+    def _unfinished_runs(self) -> list[int]:
+        """Runs with an op that was still open, or without the completion note that the other runs have."""
+        waited, run_id = self.events.argument("run_id")
+        waited = waited & self.events.named(host_names.RUN_WAIT)
+        noted = set(run_id[waited].tolist())
+        still_open = {int(r) for r in self.ops.run[self.events.duration_ps[self.ops.event] < 0] if r >= 0}
+        last_by_lane = {int(lane): run for run, lane in enumerate(self.ops.run_lane)}
+        unnoted = {run for run in last_by_lane.values() if noted and int(self.ops.run_id[run]) not in noted}
+        return sorted(still_open | unnoted)
+
+    def _note_problems(self) -> None:
+        how = Counter(self.joined.how)
+        ambiguous, unjoined = how["ambiguous"], how["none"]
+        if ambiguous:
+            self._note(
+                "warning", "join_ambiguous", ambiguous, "runs whose launch could not be told: their work is unknown"
+            )
+        if unjoined:
+            self._note("note", "join_none", unjoined, "runs without a launch in the capture: they belong to no step")
+        if self.ops.unplaced_copies:
+            self._note(
+                "warning",
+                "copies_without_lane",
+                self.ops.unplaced_copies,
+                "copies that name no device among several lanes: they are in no lane's breakdown",
+            )
+        unknown_ops = int((self.ops.hlo_op[self.ops.run >= 0] < 0).sum())
+        if unknown_ops:
+            self._note(
+                "warning", "op_without_hlo", unknown_ops, "ops whose HLO is not in the profile: counted as compute"
+            )
+        device_lines = [p for p in set(self.profile["lines"]["plane"].to_pylist()) if p.startswith("/device:")]
+        if device_lines:
+            self._note(
+                "error",
+                "device_planes_not_read",
+                len(device_lines),
+                "GPU and TPU planes are decoded but not yet joined to steps: the breakdown does not hold their work",
+            )
+        if self.ops.lanes:
+            self._note(
+                "note",
+                "memory_unavailable",
+                1,
+                "without a cost model and device peaks, memory-bound ops count as compute",
+            )
+
+    def _note(self, severity: str, code: str, count: int, message: str) -> None:
+        self.diagnostics.append(
+            {
+                "severity": severity,
+                "code": code,
+                "file": self.profile.host,
+                "place": "",
+                "count": count,
+                "message": message,
+            }
+        )
+
+    def _write(
+        self,
+        windows: Windows,
+        gap_rows: list[tuple[int, int, GapRow]],
+        breakdown: list[tuple[int, int, int, int, int]],
+        phase: list[str],
+        reason: list[str],
+    ) -> Profile:
+        ops, launches, steps, joined = self.ops, self.launches, self.steps, self.joined
+        diagnostics = pa.concat_tables(
+            [
+                self.profile["diagnostics"],
+                pa.Table.from_pylist(self.diagnostics, schema=schema.TABLES["diagnostics"]),
+            ]
+        )
+        return self.profile.with_tables(
+            diagnostics=diagnostics,
+            lanes=schema.table("lanes", lanes_table_columns(ops)),
+            ops=schema.table(
+                "ops",
+                {
+                    "event": ops.event,
+                    "lane": ops.lane,
+                    "run": _nullable(ops.run),
+                    "hlo_op": _nullable(ops.hlo_op),
+                    "class": pa.DictionaryArray.from_arrays(pa.array(ops.class_code, pa.int32()), pa.array(CLASSES)),
+                    "leaf": ops.leaf,
+                    "start_ps": ops.start_ps,
+                    "duration_ps": ops.end_ps - ops.start_ps,
+                    "open_ps": ops.open_end_ps - ops.end_ps,
+                },
+            ),
+            launches=schema.table(
+                "launches",
+                {
+                    "event": launches.event,
+                    "line": launches.line,
+                    "name": launches.name,
+                    "run_id": pa.array(launches.run_id, mask=~launches.has_run_id),
+                    "device": pa.nulls(len(launches.event), pa.int64()),
+                    "step": _nullable(self.launch_step),
+                    "start_ps": launches.start_ps,
+                    "end_ps": pa.array(launches.end_ps, mask=launches.open),
+                },
+            ),
+            runs=schema.table(
+                "runs",
+                {
+                    "lane": ops.run_lane,
+                    "program": _nullable(ops.run_program),
+                    "run_id": ops.run_id,
+                    "launch": _nullable(joined.launch),
+                    "step": _nullable(self.run_step),
+                    "start_ps": ops.run_start_ps,
+                    "end_ps": ops.run_end_ps,
+                    "join": joined.how,
+                },
+            ),
+            steps=schema.table(
+                "steps",
+                {
+                    "name": steps.name,
+                    "number": steps.number,
+                    "occurrence": steps.occurrence,
+                    "parent": _nullable(steps.parent),
+                    "line": self.events.line[steps.event] if len(steps.event) else [],
+                    "start_ps": steps.start_ps,
+                    "end_ps": pa.array(steps.end_ps, mask=np.array(steps.open, np.bool_)),
+                    "phase": phase,
+                    "reason": reason,
+                },
+            ),
+            windows=schema.table(
+                "windows",
+                {
+                    "lane": windows.lane,
+                    "kind": windows.kind,
+                    "step": _nullable(np.array(windows.step, np.int64)),
+                    "start_ps": windows.start_ps,
+                    "end_ps": windows.end_ps,
+                },
+            ),
+            gaps=_gaps_table(gap_rows),
+            compiles=self.compiles.table(),
+            breakdown=self._breakdown_table(windows, breakdown, phase, reason),
+        )
+
+    def _breakdown_table(
+        self, windows: Windows, rows: list[tuple[int, int, int, int, int]], phase: list[str], reason: list[str]
+    ) -> pa.Table:
+        steps = self.steps
+        step = [windows.step[row[0]] for row in rows]
+        in_step = [s >= 0 for s in step]
+        return schema.table(
+            "breakdown",
+            {
+                "host": [self.profile.host] * len(rows),
+                "lane": [windows.lane[row[0]] for row in rows],
+                "window": [row[0] for row in rows],
+                "step": [s if s >= 0 else None for s in step],
+                "kind": [windows.kind[row[0]] for row in rows],
+                "name": [steps.name[s] if known else "" for s, known in zip(step, in_step, strict=True)],
+                "number": [steps.number[s] if known else None for s, known in zip(step, in_step, strict=True)],
+                "occurrence": [steps.occurrence[s] if known else None for s, known in zip(step, in_step, strict=True)],
+                "phase": [phase[s] if known else "" for s, known in zip(step, in_step, strict=True)],
+                "reason": [reason[s] if known else "" for s, known in zip(step, in_step, strict=True)],
+                "start_ps": [windows.start_ps[row[0]] for row in rows],
+                "window_ps": [windows.end_ps[row[0]] - windows.start_ps[row[0]] for row in rows],
+                "class": [CLASSES[row[1]] for row in rows],
+                "exclusive_ps": [row[2] for row in rows],
+                "total_ps": [row[3] for row in rows],
+                "foreign_ps": [row[4] for row in rows],
+            },
+        )
+
+
+def _nullable(values: Int64) -> pa.Array:
+    """-1 as null."""
+    return pa.array(values, pa.int64(), mask=np.asarray(values) < 0)
+
+
+def _gaps_table(rows: list[tuple[int, int, GapRow]]) -> pa.Table:
+    return schema.table(
+        "gaps",
+        {
+            "lane": [row[0] for row in rows],
+            "window": [row[1] for row in rows],
+            "start_ps": [row[2].start_ps for row in rows],
+            "end_ps": [row[2].end_ps for row in rows],
+            "cause": [row[2].cause for row in rows],
+            "cause_step": [row[2].cause_step if row[2].cause_step >= 0 else None for row in rows],
+            "length_ps": [row[2].length_ps for row in rows],
+            "launch": [row[2].launch if row[2].launch >= 0 else None for row in rows],
+            "method": [row[2].method for row in rows],
+            "event": [row[2].event if row[2].event >= 0 else None for row in rows],
+            "evidence": [row[2].evidence for row in rows],
+        },
+    )

@@ -1,0 +1,211 @@
+"""Dispatches of programs by host threads, and which run each of them started (BREAKDOWN.md 2)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from xprof_py.postprocess.join import host_names
+from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.device_ops import DeviceOps
+
+
+@dataclass
+class Launches:
+    """Dispatches in order of start. ``key`` is host_names.module_key of the program's name, "" where nothing names it.
+
+    ``run_id`` holds where ``has_run_id``; ``line`` is the host line that launched.
+    """
+
+    event: Int64
+    line: Int64
+    start_ps: Int64
+    end_ps: Int64
+    open: Bool
+    key: list[str]
+    name: list[str]
+    has_run_id: Bool
+    run_id: Int64
+
+
+@dataclass
+class RunJoin:
+    """Per run: the launch (row of Launches, -1 without) and how it was found (``join`` of the runs table)."""
+
+    launch: Int64
+    how: list[str]
+    in_flight: list[int] = field(default_factory=list)
+    """Launches near the end of the capture whose run never showed."""
+
+
+def read_launches(events: Events, host_line: Bool) -> Launches:
+    """The launch events on host lines (``host_line`` per line), each named by the innermost PjitFunction around it."""
+    single = events.named(host_names.LAUNCH)
+    many = events.matching(lambda name: host_names.LAUNCH_MANY.match(name) is not None)
+    many &= events.argument("run_id")[0]
+    rows = np.flatnonzero((single | many) & host_line[events.line])
+    # On several devices every device's own helper runs inside the one launch.
+    inside = _covered_by(events, rows, np.flatnonzero(many))
+    rows = rows[~(single[rows] & inside)]
+    rows = rows[np.argsort(events.start_ps[rows], kind="stable")]
+    calls = _innermost_call(events, rows)
+    has_run_id, run_id = events.argument("run_id")
+    names, keys = [], []
+    for row, call in zip(rows, calls, strict=True):
+        text = events.names[events.name[row]]
+        named = host_names.LAUNCH_MANY.match(text)
+        if named is not None:
+            name = named["module"]
+        elif call >= 0:
+            called = host_names.JIT_CALL.match(events.names[events.name[call]])
+            name = called["function"] if called else ""
+        else:
+            name = ""
+        names.append(name)
+        keys.append(host_names.module_key(name))
+    return Launches(
+        event=rows,
+        line=events.line[rows],
+        start_ps=events.start_ps[rows],
+        end_ps=events.end_ps[rows],
+        open=events.duration_ps[rows] < 0,
+        key=keys,
+        name=names,
+        has_run_id=has_run_id[rows],
+        run_id=run_id[rows],
+    )
+
+
+def _covered_by(events: Events, rows: Int64, outer: Int64) -> Bool:
+    """True where a row lies inside one of the outer events, on any line (outer events of one line do not nest)."""
+    covered = np.zeros(len(rows), np.bool_)
+    for i, row in enumerate(rows):
+        start, end = events.start_ps[row], events.end_ps[row]
+        hit = outer[(events.start_ps[outer] < start) & (events.end_ps[outer] >= end)] if len(outer) else outer
+        covered[i] = bool(len(hit))
+    return covered
+
+
+def _innermost_call(events: Events, rows: Int64) -> Int64:
+    """Per launch the innermost PjitFunction event that encloses it on its line, -1 without."""
+    calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+    found = np.full(len(rows), -1, np.int64)
+    for line in np.unique(events.line[rows]):
+        stack: list[int] = []
+        mine = np.flatnonzero(events.line[rows] == line)
+        candidates = calls[events.line[calls] == line]
+        place = 0
+        for i in mine:
+            start = events.start_ps[rows[i]]
+            while place < len(candidates) and events.start_ps[candidates[place]] <= start:
+                stack.append(int(candidates[place]))
+                place += 1
+            while stack and events.end_ps[stack[-1]] <= start:
+                stack.pop()
+            found[i] = stack[-1] if stack else -1
+    return found
+
+
+def join_runs(
+    ops: DeviceOps, launches: Launches, program_key: list[str], drained_end: bool, drained_start: frozenset[str]
+) -> RunJoin:
+    """Find every run's launch.
+
+    By run_id where launches carry it. Else per device and program name the j-th launch is the j-th run, with each
+    program's runs in run_id order and several programs of one name merged by first start. Accepted only where no run
+    starts before its launch. Where the numbers differ the lists are aligned at the edge that was drained.
+
+    ``program_key``: module_key per row of programs. A run of a program that is not in the profile is named by nothing.
+    ``drained_end``: no work was in flight at the end of the capture; ``drained_start``: keys of which none can have been
+    in flight at its start.
+    """
+    count = len(ops.run_id)
+    result = RunJoin(np.full(count, -1, np.int64), ["none"] * count)
+    by_id: dict[tuple[str, int], int] = {}
+    for i in np.flatnonzero(launches.has_run_id):
+        by_id[launches.key[i], int(launches.run_id[i])] = int(i)
+    pending: dict[str, list[int]] = defaultdict(list)
+    for run in range(count):
+        program = ops.run_program[run]
+        key = program_key[program] if program >= 0 else ""
+        launch = by_id.get((key, int(ops.run_id[run])), by_id.get(("", int(ops.run_id[run]))))
+        if launch is not None:
+            causal = launches.start_ps[launch] <= ops.run_start_ps[run]
+            result.launch[run] = launch if causal else -1
+            result.how[run] = "id" if causal else "ambiguous"
+        else:
+            pending[key].append(run)
+
+    ordered: dict[str, list[int]] = defaultdict(list)
+    for i in np.flatnonzero(~launches.has_run_id):
+        ordered[launches.key[i]].append(int(i))
+    unnamed = ordered.pop("", [])
+    left_over: list[int] = []
+    for key, runs in sorted(pending.items()):
+        sequence = _in_launch_order(ops, runs)
+        if key in ordered:
+            _align(ops, launches, ordered[key], sequence, drained_end, key in drained_start, result)
+        else:
+            left_over += sequence
+    # A compiled executable called directly leaves a launch without a name: what is left on both sides, in order.
+    left_over.sort(key=lambda run: int(ops.run_start_ps[run]))
+    if unnamed and len(unnamed) == len(left_over) and _causal(ops, launches, unnamed, left_over):
+        for launch, run in zip(unnamed, left_over, strict=True):
+            result.launch[run], result.how[run] = launch, "inferred"
+    elif unnamed:
+        for run in left_over:
+            result.how[run] = "ambiguous"
+    return result
+
+
+def _in_launch_order(ops: DeviceOps, runs: list[int]) -> list[int]:
+    """Runs of one name in the order of their launches; on several lanes, each lane's own order is kept."""
+    programs: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for run in runs:
+        programs[int(ops.run_lane[run]), int(ops.run_program[run])].append(run)
+    queues = []
+    for members in programs.values():
+        # run_id is a 32-bit counter that wraps: its order begins after the widest gap of the circle.
+        members.sort(key=lambda run: int(ops.run_id[run]) & 0xFFFFFFFF)
+        ids = [int(ops.run_id[run]) & 0xFFFFFFFF for run in members]
+        steps = [(ids[i] - ids[i - 1]) % (1 << 32) for i in range(len(ids))]
+        first = max(range(len(ids)), key=lambda i: steps[i]) if len(ids) > 1 else 0
+        queues.append(members[first:] + members[:first])
+    merged: list[int] = []
+    while queues:
+        queue = min(queues, key=lambda q: (int(ops.run_start_ps[q[0]]), q[0]))
+        merged.append(queue.pop(0))
+        queues = [q for q in queues if q]
+    return merged
+
+
+def _causal(ops: DeviceOps, launches: Launches, mine: list[int], runs: list[int]) -> bool:
+    return all(launches.start_ps[launch] <= ops.run_start_ps[run] for launch, run in zip(mine, runs, strict=True))
+
+
+def _align(
+    ops: DeviceOps,
+    launches: Launches,
+    mine: list[int],
+    runs: list[int],
+    drained_end: bool,
+    drained_start: bool,
+    result: RunJoin,
+) -> None:
+    extra = len(mine) - len(runs)
+    if extra == 0 or drained_end:
+        # Counted from the drained end: what is missing fell off the other edge.
+        pairs = list(zip(mine[max(extra, 0) :], runs[max(-extra, 0) :], strict=True))
+    elif drained_start:
+        pairs = list(zip(mine[: len(runs)], runs[: len(mine)], strict=True))
+        result.in_flight += mine[len(runs) :]
+    else:
+        pairs = []
+    if not pairs or not _causal(ops, launches, [p[0] for p in pairs], [p[1] for p in pairs]):
+        for run in runs:
+            result.how[run] = "ambiguous"
+        return
+    for launch, run in pairs:
+        result.launch[run], result.how[run] = launch, "order"

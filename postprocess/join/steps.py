@@ -1,0 +1,104 @@
+"""Steps: the host spans that say which work belongs together, and the step of every launch (BREAKDOWN.md 2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from xprof_py.postprocess.join.columns import Events, Int64
+from xprof_py.postprocess.join.threads import markers
+from xprof_py.postprocess.schema import Kind
+
+
+@dataclass
+class Steps:
+    """Outermost steps in order of host start, then the nested ones.
+
+    ``parent``: row of the innermost enclosing step of the same thread, -1 for the ``outer`` outermost ones.
+    ``open``: the span was still open at the end of the capture.
+    """
+
+    event: Int64
+    thread: Int64
+    start_ps: Int64
+    end_ps: Int64
+    open: list[bool]
+    name: list[str]
+    number: list[int]
+    occurrence: list[int]
+    parent: Int64
+    outer: int
+
+    def enclosing(self, start_ps: int, thread: int, only_thread: bool = False) -> int:
+        """The outermost step whose span encloses a moment: of this thread; -1 without.
+
+        A thread that has no steps of its own works for the step that is open in the process, unless ``only_thread``.
+        """
+        if self.outer == 0:
+            return -1
+        only_thread = only_thread or thread in self._threads
+        last = int(np.searchsorted(self.start_ps[: self.outer], start_ps, side="right"))
+        other = -1
+        # Steps of several threads overlap; those of one do not, so the first hit of the thread is its only one.
+        for step in range(last - 1, max(last - 1 - self.overlap, -1), -1):
+            if self.end_ps[step] > start_ps:
+                if self.thread[step] == thread:
+                    return step
+                other = max(other, step)
+        return -1 if only_thread else other
+
+    @cached_property
+    def _threads(self) -> frozenset[int]:
+        return frozenset(self.thread[: self.outer].tolist())
+
+    @property
+    def overlap(self) -> int:
+        """How many steps back one may still be open: 1 on one thread, all of them where threads overlap."""
+        return 1 if len(self._threads) <= 1 else self.outer
+
+
+def read_steps(events: Events, thread_of_line: Int64) -> Steps:
+    """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`)."""
+    rows = np.flatnonzero(events.kind == Kind.STEP)
+    if not len(rows):
+        is_root, _ = events.argument("_r")
+        has_number, _ = events.argument("step_num")
+        rows = np.flatnonzero(is_root & has_number & ~markers(events))
+    rows = rows[np.lexsort((-events.duration_ps[rows], events.start_ps[rows]))]
+    thread = thread_of_line[events.line[rows]] if len(rows) else rows
+    parent = np.full(len(rows), -1, np.int64)
+    stacks: dict[int, list[int]] = {}
+    for i, row in enumerate(rows):
+        stack = stacks.setdefault(int(thread[i]), [])
+        while stack and events.end_ps[rows[stack[-1]]] <= events.start_ps[row]:
+            stack.pop()
+        if stack:
+            parent[i] = stack[-1]
+        stack.append(i)
+    order = np.concatenate((np.flatnonzero(parent < 0), np.flatnonzero(parent >= 0)))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    rows, thread, parent = rows[order], thread[order], parent[order]
+    parent = np.where(parent >= 0, rank[parent], -1) if len(rows) else parent
+    names = [events.names[events.name[row]] for row in rows]
+    numbers = [int(n) for n in events.argument("step_num")[1][rows]]
+    seen: Counter[tuple[str, int]] = Counter()
+    occurrence = []
+    for key in zip(names, numbers, strict=True):
+        occurrence.append(seen[key])
+        seen[key] += 1
+    return Steps(
+        event=rows,
+        thread=thread,
+        start_ps=events.start_ps[rows],
+        end_ps=events.end_ps[rows],
+        open=[bool(d < 0) for d in events.duration_ps[rows]],
+        name=names,
+        number=numbers,
+        occurrence=occurrence,
+        parent=parent,
+        outer=int((parent < 0).sum()),
+    )

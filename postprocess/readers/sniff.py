@@ -1,0 +1,94 @@
+"""What a file is, by its content; its name says nothing."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from pathlib import Path
+from typing import Literal
+
+from xprof_py.errors import BadInputError
+
+Format = Literal["xspace", "shard", "chrome_json", "other"]
+
+_HEAD_BYTES = 4096
+_GZIP_MAGIC = b"\x1f\x8b"
+_SHARD_MAGIC = b"XPRSHARD"
+# First byte of an XPlane's fields id, name, lines, event_metadata, stat_metadata and stats.
+_PLANE_TAGS = frozenset(b"\x08\x12\x1a\x22\x2a\x32")
+_TEXT_BYTES = frozenset(range(0x20, 0x7F)) | frozenset(range(0x80, 0x100)) | frozenset(b"\t\n\r\f")
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The whole content of a file, decompressed where it is gzip.
+
+    Raises BadInputError where there is no such file, where it is a folder or unreadable, where it is empty, and where
+    its compressed form breaks off.
+    """
+    file = str(path)
+    try:
+        content = Path(path).read_bytes()
+    except IsADirectoryError:
+        raise BadInputError(file, "", "is a folder, not a file") from None
+    except OSError as error:
+        raise BadInputError(file, "", error.strerror or str(error)) from error
+    if content.startswith(_GZIP_MAGIC):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            raise BadInputError(file, "gzip", str(error)) from error
+    if not content:
+        raise BadInputError(file, "", "is empty")
+    return content
+
+
+def sniff(path: str | Path) -> Format:
+    """The format of a file, from its first bytes (of what is inside, where it is gzip).
+
+    A truncated or damaged file keeps the format that its beginning shows, so that its reader can say what is wrong.
+    Raises BadInputError where the file cannot be opened.
+    """
+    file = str(path)
+    try:
+        with Path(path).open("rb") as opened:
+            head = opened.read(_HEAD_BYTES)
+    except OSError as error:
+        raise BadInputError(file, "", error.strerror or str(error)) from error
+    if head.startswith(_GZIP_MAGIC):
+        head = _decompressed_head(head)
+    return sniff_bytes(head)
+
+
+def sniff_bytes(head: bytes) -> Format:
+    """The format of a file that starts with ``head`` (a few hundred bytes are enough)."""
+    if head.startswith(_SHARD_MAGIC):
+        return "shard"
+    if _is_text(head):
+        return "chrome_json" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[") else "other"
+    return "xspace" if _is_xspace(head) else "other"
+
+
+def _decompressed_head(head: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(head)) as opened:
+            return opened.read1(_HEAD_BYTES)
+    except (EOFError, OSError, zlib.error):
+        return b""
+
+
+def _is_text(head: bytes) -> bool:
+    return bool(head) and _TEXT_BYTES.issuperset(head)
+
+
+def _is_xspace(head: bytes) -> bool:
+    """Whether the first field is one of an XSpace: a plane, or its errors, warnings or host names."""
+    if head[:1] in (b"\x12", b"\x1a", b"\x22"):
+        return True
+    if head[:1] != b"\x0a":
+        return False
+    at = 1
+    while at < len(head) and head[at] >= 0x80:
+        at += 1
+    empty_plane = at == 1 and head[1:2] == b"\0"
+    return empty_plane or (1 <= at <= 10 and at + 1 < len(head) and head[at + 1] in _PLANE_TAGS)

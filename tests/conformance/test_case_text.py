@@ -1,0 +1,99 @@
+"""The cases themselves: the parser says no clearly, and every hand answer adds up before any analysis is asked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from conformance.case_text import Case, CaseError, StepRef, parse_case, read_case, walk
+from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.case"))
+MINIMAL = "title: t\ncapture 0..10\nthread main\n  step 0 0..5\n    launch f 1..2\n"
+
+
+@pytest.fixture(params=CASES, ids=lambda path: path.stem)
+def case(request: pytest.FixtureRequest) -> Case:
+    return read_case(request.param)
+
+
+def test_the_cases_are_found() -> None:
+    assert len(CASES) >= 30
+
+
+def test_every_stated_window_is_the_sum_of_its_amounts(case: Case) -> None:
+    for windows in case.windows.values():
+        for window in windows:
+            if window.amounts is None:
+                continue
+            assert sum(a.exclusive_ps for a in window.amounts) == window.end_ps - window.start_ps, window.place
+            assert all(a.name in CLASSES and a.exclusive_ps > 0 for a in window.amounts), window.place
+            assert all(a.by is None for a in window.amounts if a.name in BUSY_CLASSES), window.place
+
+
+def test_stated_windows_tile_the_capture(case: Case) -> None:
+    for windows in case.windows.values():
+        windows = [w for w in windows if w.kind != "nested"]
+        assert [w.kind for w in windows] == ["head", *["step"] * (len(windows) - 2), "tail"]
+        assert windows[0].start_ps == case.start_ps
+        assert windows[-1].end_ps == case.end_ps
+        for before, after in pairwise(windows):
+            assert before.end_ps == after.start_ps, after.place
+
+
+def test_stated_windows_are_all_steps_in_order_of_host_start(case: Case) -> None:
+    spans = sorted((s for t in case.threads for s in t.spans if s.kind == "step"), key=lambda s: s.start_ps)
+    for windows in case.windows.values():
+        named = [(w.step.name, w.step.number) for w in windows if w.kind == "step" and w.step]
+        assert named == [(s.name, s.number) for s in spans]
+
+
+def test_stated_runs_are_the_runs_of_the_lanes(case: Case) -> None:
+    held = {(r.function, r.run_id) for lane in case.lanes for r in lane.runs if any(op.end_ps for op in r.ops)}
+    assert not case.runs or {(r.function, r.run_id) for r in case.runs} == held
+
+
+def test_stated_phases_name_outermost_steps(case: Case) -> None:
+    spans = {(s.name, s.number) for t in case.threads for s in t.spans if s.kind == "step"}
+    assert {(step.name, step.number) for step, _ in case.phases} <= spans
+
+
+def test_a_case_reads_as_it_is_written() -> None:
+    text = MINIMAL + "lane 0\n  run f 7\n    while 2..9\n      psum.3 3..4 end 5\nexpect runs\n  f 7 -> 0 order\n"
+    case = parse_case(text, "x")
+    (thread,) = case.threads
+    assert [(s.kind, s.start_ps, s.end_ps) for s in walk(thread.spans)] == [
+        ("step", 0, 5 * 10**9),
+        ("dispatch", 10**9, 2 * 10**9),
+        ("launch", 10**9, 2 * 10**9),
+    ]
+    (op,) = case.lanes[0].runs[0].ops
+    assert (op.name, op.end_ps, op.children[0].marker_ps) == ("while", 9 * 10**9, 5 * 10**9)
+    assert case.programs[0].instructions["psum.3"].parent == "while"
+    assert case.runs[0].step == StepRef("train", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("capture 0..1\n", "x: no title"),
+        ("title: t\n", "x: no capture"),
+        (MINIMAL + "   odd 1..2\n", "x:6: indent by two spaces"),
+        (MINIMAL + "lanes 0\n", "x:6: unknown line 'lanes'"),
+        (MINIMAL + "thread b\n  sleep 1..2\n", "x:7: unknown host span 'sleep'"),
+        (MINIMAL + "thread b\n  input 2..1\n", "x:7: 2..1 ends before it starts"),
+        (MINIMAL + "thread b\n  input 0.0000000000001..1\n", "no whole number of picoseconds"),
+        (MINIMAL + "thread b\n  step 0 1..2\n    input 1..3\n", "x:7: input input does not lie inside step train"),
+        (
+            MINIMAL + "lane 0\n  run f 1\n    dot 1..3\n      dot.2 1..2\n",
+            "x:8: only while, conditional, call hold ops",
+        ),
+        (MINIMAL + "expect lane 0\n  body 0..1\n", "x:7: a window is head, step, nested or tail"),
+    ],
+)
+def test_a_bad_case_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(CaseError) as error:
+        parse_case(text, "x")
+    assert message in str(error.value)

@@ -1,0 +1,80 @@
+"""The invariants on random cases, and the one answer that a random case knows: which step launched which run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conformance.answers import answer_of, differences
+from conformance.case_text import parse_case
+from conformance.invariants import broken
+from conformance.profile_tables import profile_of
+from conformance.random_cases import case_texts
+from conformance.trace_events import build_lines
+from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.join import join_profile
+
+CAREFUL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@CAREFUL
+@given(case_texts())
+def test_a_whole_capture_keeps_the_invariants_and_joins_every_run(text: str) -> None:
+    case = parse_case(text, "random")
+    for spans_in in ("shard", "xspace"):
+        joined = join_profile(profile_of(case, spans_in))
+        partial = breakdown.partial(joined)
+        assert broken(joined, partial) == []
+        assert differences(case, answer_of(joined, partial)) == []
+
+
+@CAREFUL
+@given(case_texts(cut=True))
+def test_a_capture_cut_in_the_middle_keeps_the_invariants(text: str) -> None:
+    joined = join_profile(profile_of(parse_case(text, "random"), "shard"))
+    assert broken(joined, breakdown.partial(joined)) == []
+
+
+@CAREFUL
+@given(case_texts(), st.randoms(use_true_random=False))
+def test_the_order_of_lines_does_not_matter(text: str, random: Random) -> None:
+    case = parse_case(text, "random")
+    order = list(range(len(build_lines(case, "shard"))))
+    random.shuffle(order)
+    answers = []
+    for rows in (None, order):
+        joined = join_profile(profile_of(case, "shard", rows))
+        answers.append(answer_of(joined, breakdown.partial(joined)))
+    assert answers[0] == answers[1]
+
+
+@CAREFUL
+@given(case_texts())
+def test_shard_and_annotations_give_one_answer(text: str) -> None:
+    """Where the spans were written, beside XLA's trace or into it, is no difference to the program."""
+    case = parse_case(text, "random")
+    answers = []
+    for spans_in in ("shard", "xspace"):
+        joined = join_profile(profile_of(case, spans_in))
+        answers.append(answer_of(joined, breakdown.partial(joined)))
+    assert answers[0] == answers[1]
+
+
+@CAREFUL
+@given(case_texts())
+def test_the_unit_of_time_does_not_matter(text: str) -> None:
+    """A program a thousand times slower has the same windows and joins, and classes of leaves scaled exactly."""
+    case = parse_case(text, "random")
+    slow = parse_case(text.replace("unit us", "unit ms"), "random")
+    fast_answer, slow_answer = (
+        answer_of(joined, breakdown.partial(joined))
+        for joined in (join_profile(replace(profile_of(one, "shard"), host="h")) for one in (case, slow))
+    )
+    assert fast_answer.runs == slow_answer.runs
+    assert fast_answer.phases == slow_answer.phases
+    for (_, fast), (_, slower) in zip(fast_answer.windows, slow_answer.windows, strict=True):
+        scaled = [(w.kind, w.step, w.start_ps * 1000, w.end_ps * 1000) for w in fast]
+        assert scaled == [(w.kind, w.step, w.start_ps, w.end_ps) for w in slower]
