@@ -142,11 +142,12 @@ def largest_class(by_class: Fields) -> tuple[str, float | None]:
 
 
 def evidence_place(row: Fields) -> str:
-    """Where an evidence row points: source line, function, span and op, those that are known and differ."""
+    """Where an evidence row points: source line, function, span and op, those that its text does not name already."""
+    said = text(row, "text")
     parts: list[str] = []
     for key in ("source", "function", "span", "op"):
         value = text(row, key)
-        if value and value not in parts:
+        if value and value not in parts and value not in said:
             parts.append(value)
     return " · ".join(parts)
 

@@ -22,7 +22,7 @@ from xprof_py.viewers.html_parts import (
 from xprof_py.viewers.markup import Html, escape, prose, tag
 
 _LANES_SHOWN = 64
-_ROWS_SHOWN = 15
+_ROWS_SHOWN = 10
 _LONGEST_SOURCE = 44
 
 
@@ -117,7 +117,7 @@ def top_ops(summary: Fields) -> Html:
         Column("Op"),
         Column("Class"),
         Column("Source", "name"),
-        Column("Share", "number", "of the device time of all ops"),
+        Column("Share", "number", "of the step time"),
         Column(f"Total ({unit})", "number"),
         Column("Runs", "number"),
         Column("Mean", "number"),

@@ -8,7 +8,7 @@
   if (!place || facts.series.length === 0) return;
 
   const SVG = "http://www.w3.org/2000/svg";
-  const LEAST_BAR = 4, WIDEST_BAR = 44, ROWS_A_PAGE = 50;
+  const LEAST_BAR = 4, WIDEST_BAR = 64, ROWS_A_PAGE = 50;
   const phaseIndex = Object.fromEntries(facts.phases.map((phase, i) => [phase, i]));
   const steady = phaseIndex.steady, unmeasured = phaseIndex.unmeasured;
   const state = { series: 0, from: 0, to: 0, only: null, full: false, at: null, page: 0 };
