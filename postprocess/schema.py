@@ -117,9 +117,9 @@ TABLES: dict[str, pa.Schema] = {
         ("value", pa.int64()),
         ("text", pa.large_string(), True),
     ),
-    # What an XSpace says once for a kind of event (XEventMetadata stats: flops, HLO category, ... of a TPU op) instead of
-    # in every event. `event_metadata` has the kinds that say something; `event_metadata_of` which of them an event has
-    # (sorted by event; events without are not in it); `metadata_args` what is said, sorted by event_metadata.
+    # What an XSpace says once for a kind of event (XEventMetadata stats: flops, HLO category, ... of a TPU op) instead
+    # of in every event. `event_metadata` has the kinds that say something; `event_metadata_of` which of them an event
+    # has (sorted by event; events without are not in it); `metadata_args` what is said, sorted by event_metadata.
     "event_metadata": _schema(("plane", pa.string()), ("name", pa.string()), ("display_name", pa.string())),
     "event_metadata_of": _schema(("event", pa.int64()), ("event_metadata", pa.int32())),
     "metadata_args": _schema(
@@ -162,9 +162,9 @@ TABLES: dict[str, pa.Schema] = {
     "hlo_operands": _schema(("op", pa.int32()), ("operand", pa.int32())),
     # `op` (fusion, call, while, conditional, reduce...) calls a row of hlo_computations.
     "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
-    # One row per program: the Python function it was traced from, as its module name says (`<lambda>` for a lambda), the
-    # file that defines it and its least line in the module's stack frames; null where no frame is in it. Two lambdas
-    # compile to one module name: file and line tell them apart.
+    # One row per program with HLO: the Python function it was traced from, as its module name says (`<lambda>` for a
+    # lambda), the file that defines it and its least line in the module's stack frames; null where no frame is in it.
+    # Two lambdas compile to one module name: file and line tell them apart.
     "program_functions": _schema(
         ("program", pa.int32()),
         ("function", pa.string()),

@@ -27,3 +27,7 @@ class UsageError(XprofPyError):
 
 class CaptureError(XprofPyError):
     """A capture that could not start as asked. Raised before the user's block runs, never after."""
+
+
+class XprofPyWarning(UserWarning):
+    """Something went less well than asked while a program is being recorded; the program itself goes on."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xprof_py import _native
 from xprof_py.postprocess import schema
@@ -115,12 +116,15 @@ class _Module:
 
     def complaints(self) -> list[tuple[str, int, str]]:
         """What is not in order: (code, count, message)."""
-        lost = sum(int(np.count_nonzero(self.column(*edge) < 0)) for edge in (("operands", "operand"), ("calls", "computation")))
+        edges = (("operands", "operand"), ("calls", "computation"))
+        lost = sum(int(np.count_nonzero(self.column(*edge) < 0)) for edge in edges)
+        repaired = self.columns["repaired_strings"]
         complaints = []
         if lost:
-            complaints.append(("hlo_edge_without_end", lost, "operands or called computations that are not in the module"))
-        if self.columns["repaired_strings"]:
-            complaints.append(("not_utf8", self.columns["repaired_strings"], "strings that are not UTF-8; the bad bytes are replaced"))
+            message = "operands or called computations that are not in the module"
+            complaints.append(("hlo_edge_without_end", lost, message))
+        if repaired:
+            complaints.append(("not_utf8", repaired, "strings that are not UTF-8; the bad bytes are replaced"))
         return complaints
 
     def tables(self, program: int, first_op: int, first_computation: int) -> dict[str, dict[str, Any]]:
@@ -130,11 +134,12 @@ class _Module:
         known_call = self.column("calls", "computation") >= 0
         function, file, line = self.frames.traced_function(self.name)
         names = strings(self.columns["instruction_names"])
+        opcodes = strings(self.columns["opcodes"])
         return {
             "hlo_ops": {
                 "program": np.full(self.op_count, program, np.int32),
                 "name": pa.DictionaryArray.from_arrays(pa.array(np.arange(self.op_count, dtype=np.int32)), names),
-                "opcode": pa.DictionaryArray.from_arrays(pa.array(np.asarray(ops["opcode"])), strings(self.columns["opcodes"])),
+                "opcode": pa.DictionaryArray.from_arrays(pa.array(np.asarray(ops["opcode"])), opcodes),
                 "computation": np.asarray(ops["computation"]) + np.int32(first_computation),
                 **self.sources(),
             },
@@ -167,14 +172,14 @@ class _Module:
         own_files = strings(self.columns["source_files"])
         own_file = self.column("instructions", "source_file")
         frame_files = len(self.frames.file_names)
-        lengths = np.asarray(pa.compute.binary_length(own_files))
+        lengths = np.asarray(pc.binary_length(own_files))
         stated = (file < 0) & (lengths[own_file] > 0)
         file = np.where(stated, own_file + frame_files, file)
         line = np.where(stated, self.column("instructions", "source_line"), line)
         source = self.taken_from_called(file >= 0)
         file, line, function = file[source], line[source], function[source]
         op_names = strings(self.columns["op_names"])
-        has_name = np.asarray(pa.compute.binary_length(op_names)) > 0
+        has_name = np.asarray(pc.binary_length(op_names)) > 0
         return {
             "op_name": op_names.take(pa.array(self.taken_from_called(has_name))),
             "file": _dictionary(file, pa.concat_arrays([self.frames.file_names, own_files])),
@@ -188,7 +193,8 @@ class _Module:
         caller = self.column("calls", "op")
         called = self.column("calls", "computation")
         opcodes = strings(self.columns["opcodes"]).to_pylist()
-        taking = np.isin(self.column("instructions", "opcode"), [opcodes.index(o) for o in _TAKES_SOURCE_OF_CALLED if o in opcodes])
+        taking_opcodes = [opcodes.index(opcode) for opcode in _TAKES_SOURCE_OF_CALLED if opcode in opcodes]
+        taking = np.isin(self.column("instructions", "opcode"), taking_opcodes)
         edges = np.flatnonzero((called >= 0) & taking[caller] & ~has[caller])
         computation = self.column("instructions", "computation")
         root = self.column("computations", "root")

@@ -79,7 +79,7 @@ def read_compiles(profile: Profile, events: Events, thread_of_line: Int64, steps
             called = _outermost_call(events, calls, int(row))
         else:
             stage = host_names.MONITORING_STAGES.get(name.rsplit("/", 1)[-1], name)
-            called = events.text_of(int(function[row])) if has_function[row] else ""
+            called = host_names.function_name(events.text_of(int(function[row]))) if has_function[row] else ""
         thread = int(thread_of_line[events.line[row]])
         out.function.append(called)
         out.stage.append(stage)

@@ -53,14 +53,17 @@ _DISPATCH = re.compile(
     r"jax\.jit$|pmap_|Transfer(To|From)|copy_to_host_async|ThreadpoolListener::"
 )
 
-# A user's span or a Python function of one of these names is evidence for the cause it names.
-_INPUT_WORDS = re.compile(
-    r"(^|[^a-z])(input|inputs|(load|get|next|fetch|read|make|wait)_?(for_?)?(batch|batches|data|input|sample|samples)|"
-    r"next_element|data_?load(er|ing)?|(batch|data)_(load|loader|fetch|wait)|iterator_get_next|__next__)($|[^a-z])"
+# A user's span or a Python function of exactly one of these names (words joined by _) is evidence for the cause it
+# names. Never a part of a name: `step_input` runs the step, `input_ids` is no loader.
+_WHAT = r"(batch|batches|data|input|inputs|sample|samples|example|examples|minibatch|next_element)"
+_INPUT = re.compile(
+    rf"(input|inputs|input_pipeline|input_wait|wait_input|wait_for_input|dataset_next|next_element|iterator_get_next|"
+    rf"data_?load(er|ing)?|data_wait|batch_wait|{_WHAT}_(load|loader|loading|fetch|wait|iterator)|"
+    rf"(load|get|fetch|read|make|prepare|wait_for|next)_(next_|train_|eval_|host_)?{_WHAT})"
 )
-_CHECKPOINT_WORDS = re.compile(
-    r"(^|[^a-z])(checkpoint|checkpoints|checkpointing|ckpt|(save|load|restore|write)_?"
-    r"(checkpoint|ckpt|model|state|weights|params)|orbax)($|[^a-z])"
+_CHECKPOINT = re.compile(
+    r"(checkpoint|checkpoints|checkpointing|ckpt|orbax_(save|restore)|"
+    r"(save|restore|write|load)_(checkpoint|ckpt|train_state|state|weights|params)|checkpoint_(save|restore|write))"
 )
 _PYTHON_FRAME = re.compile(r"\$(?P<where>\S+) (?P<function>\S+)$")
 _IDLE_FUNCTIONS = frozenset(
@@ -89,12 +92,10 @@ def _words(name: str) -> str:
 
 def named_cause(name: str) -> Evidence:
     """INPUT or CHECKPOINT where a span or function of this name is known to mean it, else NOTHING."""
-    words = _words(name)
-    if _CHECKPOINT_WORDS.search(words.replace("_", " ")) or _CHECKPOINT_WORDS.search(words):
+    words = _words(name).strip("_")
+    if _CHECKPOINT.fullmatch(words):
         return Evidence.CHECKPOINT
-    if _INPUT_WORDS.search(words.replace("_", " ")) or _INPUT_WORDS.search(words):
-        return Evidence.INPUT
-    return Evidence.NOTHING
+    return Evidence.INPUT if _INPUT.fullmatch(words) else Evidence.NOTHING
 
 
 def evidence_of(name: str) -> Evidence:
@@ -112,6 +113,11 @@ def evidence_of(name: str) -> Evidence:
     if function in _IDLE_FUNCTIONS:
         return Evidence.NOTHING
     return named_cause(function) or Evidence.HOST
+
+
+def function_name(text: str) -> str:
+    """``jit(train_step)``, as jax.monitoring names what it lowers and compiles, as ``train_step``."""
+    return re.sub(r"^(?:p?jit|pmap)\((.*)\)$", r"\1", text)
 
 
 def module_key(name: str) -> str:

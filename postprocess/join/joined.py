@@ -63,12 +63,14 @@ class _Join:
         )
         add_copies(self.ops, self.copies)
         self.program_name = self._program_names()
+        self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
+        program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
         self.joined: RunJoin = join_runs(
             self.ops,
             self.launches,
-            [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()],
+            program_key,
             drained_end=bool(profile.metadata.get("drained", True)),
-            drained_start=bool(profile.metadata.get("drained_start", False)),
+            drained_start=self._first_compiled_here(program_key),
         )
         self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.run_step, self.run_nested = self._run_steps()
@@ -91,6 +93,11 @@ class _Join:
             or np.zeros(0),
             dtype=np.bool_,
         )
+
+    def _first_compiled_here(self, program_key: list[str]) -> frozenset[str]:
+        """Keys whose every program was compiled in the capture: no run of theirs was in flight at its start."""
+        compiled, programs = self.compiles.count_by_key(), Counter(program_key)
+        return frozenset(key for key, count in compiled.items() if key and count >= programs[key])
 
     def _program_names(self) -> list[str]:
         """Module name and source location: two lambdas are two names."""
@@ -139,10 +146,9 @@ class _Join:
             found = self._lane_gaps(lane, windows, rows) if self.ops.lanes else self._host_gaps(windows, rows)
             gap_rows += [(lane, *row) for row in found]
             breakdown += self._sum_lane(lane, windows, rows, [row for _, row in found])
-        compiles = read_compiles(self.profile, self.events, self.thread_of_line, self.steps)
-        phase, reason = self._phases(windows, breakdown, compiles)
+        phase, reason = self._phases(windows, breakdown)
         self._note_problems()
-        return self._write(windows, gap_rows, breakdown, compiles, phase, reason)
+        return self._write(windows, gap_rows, breakdown, phase, reason)
 
     def _lane_gaps(self, lane: int, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
         """(window, gap piece) of a lane, in order of time."""
@@ -236,9 +242,7 @@ class _Join:
             for code in range(len(CLASSES))
         ]
 
-    def _phases(
-        self, windows: Windows, breakdown: list[tuple[int, int, int, int, int]], compiles: Compiles
-    ) -> tuple[list[str], list[str]]:
+    def _phases(self, windows: Windows, breakdown: list[tuple[int, int, int, int, int]]) -> tuple[list[str], list[str]]:
         steps = self.steps
         phase, reason = ["steady"] * len(steps.event), [""] * len(steps.event)
         ran = set(self.run_step.tolist()) | set(self.run_nested.tolist())
@@ -248,7 +252,7 @@ class _Join:
                 phase[step] = "unmeasured"
                 reason[step] = "its runs could not be joined" if step in launched else "no program ran in it"
         warm = warmup_steps(
-            self.ops, self.launches, self.joined.launch, self.run_step, self.program_name, compiles.count_by_key()
+            self.ops, self.launches, self.joined.launch, self.run_step, self.program_name, self.compiles.count_by_key()
         )
         cut_off_puts = [
             int(self._step_of(self.events.start_ps[[put]], self.events.line[[put]])[0])
@@ -353,7 +357,6 @@ class _Join:
         windows: Windows,
         gap_rows: list[tuple[int, int, GapRow]],
         breakdown: list[tuple[int, int, int, int, int]],
-        compiles: Compiles,
         phase: list[str],
         reason: list[str],
     ) -> Profile:
@@ -432,7 +435,7 @@ class _Join:
                 },
             ),
             gaps=_gaps_table(gap_rows),
-            compiles=compiles.table(),
+            compiles=self.compiles.table(),
             breakdown=self._breakdown_table(windows, breakdown, phase, reason),
         )
 

@@ -1,13 +1,13 @@
 """XSpace (.xplane.pb of the XLA profiler) to a Profile.
 
 Times of an XSpace: an event is at its line's ``timestamp_ns`` plus its own ``offset_ps``. Profilers of today count
-``timestamp_ns`` from the start of the session, whose UTC is a stat of the plane "Task Environment"; older ones wrote UTC
-nanoseconds into the line. Both become picoseconds since ``origin_ns``.
+``timestamp_ns`` from the start of the session, whose UTC is a stat of the plane "Task Environment"; older ones wrote
+UTC nanoseconds into the line. Both become picoseconds since ``origin_ns``.
 
 TPU ops also carry ``device_offset_ps`` and ``device_duration_ps``, counted by the device itself. They are the true
 durations: the plain times have been through a clock correction that stretches or squeezes single ops by up to 0.2 s.
-Where ops have them they are used, and the plane's other lines (modules, steps) are carried over to the same clock by the
-map that the ops define, so that a module still encloses its ops.
+Where ops have them they are used, and the plane's other lines (modules, steps) are carried over to the same clock by
+the map that the ops define, so that a module still encloses its ops.
 
 Nothing here makes a Python object per event.
 """
@@ -66,7 +66,7 @@ def read_xspace(path: str | Path) -> Profile:
 
 
 def strings(pair: tuple[Any, Any]) -> pa.StringArray:
-    """A string column of the decoder (offsets, bytes) as an Arrow array; the bytes are not copied but for the offsets."""
+    """A string column of the decoder (offsets, bytes) as an Arrow array."""
     offsets, text = pair
     large = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
     return large.cast(pa.string())
@@ -143,8 +143,8 @@ class _XSpaceReader:
             for text in strings(self.columns[name]).to_pylist():
                 self.say(severity, f"xspace_{name[:-1]}", text, place="XSpace")
         for code, name, message in (
-            ("event_without_metadata", "events_without_metadata", 'events whose name is not in the file, named "#<id>"'),
-            ("stat_without_metadata", "stats_without_metadata", 'stats whose key is not in the file, named "#<id>"'),
+            ("event_without_metadata", "events_without_metadata", 'events without a name in the file, named "#<id>"'),
+            ("stat_without_metadata", "stats_without_metadata", 'stats without a key in the file, named "#<id>"'),
             ("not_utf8", "repaired_strings", "strings that are not UTF-8; the bad bytes are replaced"),
         ):
             count = self.columns[name]
@@ -169,7 +169,7 @@ class _XSpaceReader:
         return start_ns if start_ns and start_ns > 0 else None, edges.get("profile_stop_time")
 
     def line_bases(self, start_ns: int | None) -> tuple[int, _I64, npt.NDArray[np.bool_]]:
-        """``origin_ns``, picoseconds since it of every line's timestamp, and which lines' timestamps can be believed."""
+        """``origin_ns``, every line's timestamp in ps since then, and which lines' timestamps can be believed."""
         timestamps_ns = self.column("lines", "timestamp_ns")
         used = self.column("lines", "event_count") > 0
         absolute = timestamps_ns > _ABSOLUTE_NS
@@ -277,7 +277,7 @@ class _XSpaceReader:
         duration_ps[:] = device_duration_ps
 
     def events(self, line_base_ps: _I64, sound_lines: npt.NDArray[np.bool_]) -> tuple[dict[str, Any], _I64 | None]:
-        """The table events, its metadata rows and last end; and which rows of the file they are, None for all in order."""
+        """The table events, its metadata rows and last end; and its rows in the file, None for all in order."""
         counts = self.column("lines", "event_count")
         line: _I32 = self.column("events", "line")
         metadata: _I32 = self.column("events", "metadata")
@@ -288,7 +288,8 @@ class _XSpaceReader:
         self.place_on_device_clock(start_ps, duration_ps)
         negative = int(np.count_nonzero(duration_ps < 0))
         if negative:
-            self.say("warning", "negative_duration", "events that end before they start, taken as instants", count=negative)
+            message = "events that end before they start, taken as instants"
+            self.say("warning", "negative_duration", message, count=negative)
             np.maximum(duration_ps, 0, out=duration_ps)
         rows: _I64 | None = None
         if not _in_order(line, start_ps, duration_ps):
@@ -437,7 +438,8 @@ class _XSpaceReader:
                 program_id = int(np.uint64(in_name[1]).astype(np.int64))
             else:
                 program_id = int(ids[metadata])
-            found.append((program_id, name[: in_name.start()] if in_name else name, self.content[at[row] : at[row] + value[row]]))
+            hlo = self.content[at[row] : at[row] + value[row]]
+            found.append((program_id, name[: in_name.start()] if in_name else name, hlo))
         found.sort(key=lambda program: (program[0], program[1]))
         return schema.table(
             "programs",

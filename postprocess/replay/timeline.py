@@ -118,13 +118,15 @@ def _read_work(profile: Profile, events: Events, threads: Int64) -> list[Work]:
     event = integers(ops, "event")
     puts = np.flatnonzero(events.matching(lambda name: name in host_names.PUTS))
     puts = puts[np.argsort(events.start_ps[puts], kind="stable")]
-    for row in np.flatnonzero(run < 0):
+    for row in np.flatnonzero(run < 0).tolist():
         low, high = int(start[row]), int(end[row])
         exclusive = [0] * len(BUSY_CLASSES)
         exclusive[host_device] = high - low
         place = int(np.searchsorted(events.start_ps[puts], low, side="right")) - 1
-        thread = int(threads[events.line[puts[place]]]) if place >= 0 else int(threads[events.line[event[row]]])
-        out.append(Work(int(lane[row]), low, high, thread, low, -1, exclusive, 0))
+        put = int(puts[place]) if place >= 0 else int(event[row])
+        # The put returns when it has handed the copy over; a copy made inside the put is ready when it starts.
+        ready = min(low, int(events.end_ps[put]))
+        out.append(Work(int(lane[row]), low, high, int(threads[events.line[put]]), ready, -1, exclusive, 0))
     out.sort(key=lambda w: (w.lane, w.start_ps, w.end_ps))
     return out
 

@@ -1,0 +1,1 @@
+"""Verdict and summary: small pure functions over finished tables."""

@@ -1,2 +1,71 @@
-def main() -> int:
-    return 0
+"""The command ``xprof-py``: one file per command. Results go to stdout, messages to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from xprof_py.errors import XprofPyError
+
+COMMANDS = {"analyze": "Analyze", "report": "Report", "demo": "Demo"}
+"""Command -> class in the module of the same name. A module is imported when its command is asked for."""
+
+
+class Command(Protocol):
+    """What a command's class offers; its docstring is the help."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def _load(name: str) -> Command:
+    command: Command = getattr(importlib.import_module(f"xprof_py.cli.{name}"), COMMANDS[name])()
+    return command
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    import xprof_py
+
+    parser = argparse.ArgumentParser(
+        prog="xprof-py", description="Where did the step time go, and what to do about it."
+    )
+    parser.add_argument("--version", action="version", version=f"xprof-py {xprof_py.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        command = _load(name)
+        text = (type(command).__doc__ or "").strip()
+        sub = commands.add_parser(
+            name,
+            help=text.split("\n")[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 ok, 1 error, 2 usage."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except XprofPyError as error:
+        print(f"xprof-py: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output went away: nothing is left to say, not even at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"xprof-py: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("xprof-py: interrupted", file=sys.stderr)
+        return 130

@@ -1,0 +1,165 @@
+/* The shard: what one process's recorder writes to RUN/shards/<rank>-<pid>.xpr. Version 1.
+ *
+ * This header is the contract between native/recorder (the only writer) and postprocess/readers/shard.py. A change that an
+ * old reader would misread raises XPR_SHARD_VERSION; a new chunk type does not (readers skip and report unknown ones).
+ *
+ * Layout
+ *   header (128 bytes), then chunks, each a 32-byte chunk header and a payload. Everything is little-endian and every
+ *   structure starts on a multiple of 8 bytes. The file is only ever appended to and each chunk is written whole, so
+ *   the file of a process that was killed is a readable prefix. A string, schema or thread is written before the first
+ *   event that mentions it, and at least two clock samples stand before the first event.
+ *
+ * Checksum (header and chunks): over the 64-bit words w[0..n) of the structure, its own field taken as 0,
+ *     a = sum w[i]                b = sum (n - i) * w[i]                checksum = a ^ rotate_left(b, 32)
+ *   in arithmetic modulo 2^64. A chunk's covers its header and its payload.
+ */
+#ifndef XPROF_PY_SHARD_FORMAT_H
+#define XPROF_PY_SHARD_FORMAT_H
+
+#include <stdint.h>
+
+#define XPR_SHARD_MAGIC "XPRSHARD"
+#define XPR_SHARD_VERSION 1u
+#define XPR_CHUNK_MAGIC 0x43525058u /* "XPRC" */
+
+/* What a tick is. */
+enum {
+    XPR_CLOCK_TSC = 1,       /* x86-64 rdtsc, invariant and trusted by the kernel as its clock source */
+    XPR_CLOCK_CNTVCT = 2,    /* arm64 cntvct_el0 */
+    XPR_CLOCK_MONOTONIC = 3, /* clock_gettime(CLOCK_MONOTONIC), one tick is one nanosecond */
+};
+
+struct xpr_shard_header {
+    char magic[8];         /* XPR_SHARD_MAGIC, no terminator */
+    uint32_t version;      /* XPR_SHARD_VERSION */
+    uint32_t header_bytes; /* sizeof(struct xpr_shard_header): where the first chunk begins */
+    uint64_t pid;
+    uint32_t clock_kind; /* XPR_CLOCK_* */
+    uint32_t reserved0;
+    uint64_t budget_bytes; /* events past this file size were dropped, and counted */
+    uint64_t ring_bytes;   /* per thread */
+    char boot_id[40];      /* of the kernel, text, padded with 0: the clock domain; empty where unknown */
+    uint64_t reserved1[4];
+    uint64_t checksum;
+};
+
+enum {
+    XPR_CHUNK_STRINGS = 1,
+    XPR_CHUNK_SCHEMAS = 2,
+    XPR_CHUNK_THREADS = 3,
+    XPR_CHUNK_EVENTS = 4,
+    XPR_CHUNK_CLOCK = 5,
+    XPR_CHUNK_LOSSES = 6,
+    XPR_CHUNK_END = 7,
+};
+
+struct xpr_chunk_header {
+    uint32_t magic; /* XPR_CHUNK_MAGIC */
+    uint16_t type;  /* XPR_CHUNK_* */
+    uint16_t reserved;
+    uint64_t bytes;    /* of the payload: a multiple of 8 */
+    uint32_t sequence; /* 0, 1, 2, ... in the file */
+    uint32_t thread;   /* EVENTS: index of the thread; else 0 */
+    uint64_t checksum;
+};
+
+/* STRINGS: records one after the other. Ids 0 and 1 are always there: "(more names)" and "(more texts)" stand for the
+ * strings past the limits of one capture. */
+struct xpr_string_record {
+    uint32_t id;
+    uint32_t bytes; /* of UTF-8 text, which follows, padded with 0 to a multiple of 8 */
+};
+
+/* SCHEMAS: the keys and kinds of an event's arguments. Id 0 means no arguments and is never written. */
+struct xpr_schema_record {
+    uint32_t id;
+    uint32_t count; /* 1 to XPR_MAX_ARGS; that many uint32_t string ids follow, padded with 0 to a multiple of 8 */
+    uint64_t kinds; /* kind of argument i in bits [4i, 4i + 4): XPR_ARG_* */
+};
+
+/* Numbers of schema.ArgKind. */
+enum {
+    XPR_ARG_INT = 1,
+    XPR_ARG_UINT = 2,
+    XPR_ARG_DOUBLE = 3,
+    XPR_ARG_TEXT = 4, /* the value is a string id */
+    XPR_ARG_BOOL = 6,
+};
+#define XPR_MAX_ARGS 16
+
+/* THREADS */
+struct xpr_thread_record {
+    uint32_t index; /* in this file */
+    uint32_t bytes; /* of the thread's name, which follows, padded with 0 to a multiple of 8 */
+    uint64_t os_tid;
+};
+
+/* EVENTS: 32-byte slots of one thread, in the order in which the events ended. An event is one xpr_event slot and, when it
+ * has more than one argument, xpr_more slots right after it, 3 arguments each. An event is never cut by a chunk's end. */
+struct xpr_event {
+    uint64_t start;    /* ticks; with XPR_EVENT_PAST: the tick at which the event ended */
+    uint64_t duration; /* ticks; XPR_DURATION_OPEN; with XPR_EVENT_PAST: nanoseconds */
+    uint32_t name;     /* string id */
+    uint8_t kind;      /* number of schema.Kind; never XPR_KIND_MORE */
+    uint8_t flags;     /* bits 0-3: slots of this event, itself included; bit 4: XPR_EVENT_PAST */
+    uint16_t schema;   /* schema id, 0: no arguments */
+    uint64_t value;    /* argument 0: int64, uint64, bits of a double, string id, or 0/1 */
+};
+
+struct xpr_more {
+    uint64_t value_a; /* argument 3k + 1 of slot k = 0, 1, ... */
+    uint64_t value_b; /* argument 3k + 2 */
+    uint32_t index;   /* k */
+    uint8_t kind;     /* XPR_KIND_MORE */
+    uint8_t reserved[3];
+    uint64_t value_c; /* argument 3k + 3 */
+};
+
+#define XPR_KIND_MORE 0xFFu
+#define XPR_EVENT_SLOTS 0x0Fu
+#define XPR_EVENT_PAST 0x10u
+#define XPR_DURATION_OPEN UINT64_MAX
+#define XPR_MAX_SLOTS (1 + (XPR_MAX_ARGS - 1 + 2) / 3)
+
+/* CLOCK: the three clocks read together, least uncertain of several tries. */
+struct xpr_clock_record {
+    uint64_t tick;
+    int64_t monotonic_ns;
+    int64_t realtime_ns;
+    uint64_t width_ticks; /* between the ticks before and after the two system clocks were read */
+};
+
+/* LOSSES: totals of a thread so far; a later record of a thread replaces an earlier one. */
+struct xpr_losses_record {
+    uint32_t thread;
+    uint32_t reserved;
+    uint64_t written;        /* events in this file */
+    uint64_t dropped_ring;   /* the thread's ring was full */
+    uint64_t dropped_budget; /* the file had reached its budget */
+    uint64_t dropped_error;  /* the file could not be written */
+};
+
+/* END: the recording was stopped in order. */
+struct xpr_end_record {
+    uint64_t written; /* events in this file, open ones included */
+    uint64_t dropped_ring;
+    uint64_t dropped_budget;
+    uint64_t dropped_error;
+    uint64_t threads;
+    uint64_t strings;
+    uint64_t more_names;   /* uses of names past the limit, recorded as "(more names)" */
+    uint64_t more_texts;   /* uses of text arguments past the limit, recorded as "(more texts)" */
+    uint64_t dropped_args; /* arguments past XPR_MAX_ARGS or past the limit of schemas */
+    uint64_t reentered;    /* spans not recorded because their object was entered again while it was open */
+    uint64_t hook_errors;  /* exceptions of hooks, swallowed */
+    uint64_t write_errors;
+    uint64_t last_errno; /* of those, 0: none */
+};
+
+_Static_assert(sizeof(struct xpr_shard_header) == 128, "header");
+_Static_assert(sizeof(struct xpr_chunk_header) == 32, "chunk header");
+_Static_assert(sizeof(struct xpr_event) == 32 && sizeof(struct xpr_more) == 32, "slots");
+_Static_assert(sizeof(struct xpr_clock_record) == 32 && sizeof(struct xpr_losses_record) == 40, "records");
+_Static_assert(sizeof(struct xpr_end_record) == 104, "end");
+
+#endif

@@ -1,0 +1,78 @@
+/* Between the files of native/python that record: spans (annotations.c, recorder_decorated.c), values (recorder_values.c),
+ * hooks and the session's functions (recorder_session.c). Everything here needs the GIL. */
+#ifndef XPROF_PY_RECORDER_PYTHON_H
+#define XPROF_PY_RECORDER_PYTHON_H
+
+#include "module.h"
+#include "recorder/recorder.h"
+
+/* Numbers of schema.Kind that the recorder writes. */
+enum xpr_kind {
+    XPR_SPAN = 1,
+    XPR_STEP = 2,
+    XPR_INPUT = 3,
+    XPR_CHECKPOINT = 4,
+    XPR_MARK = 5,
+    XPR_COUNTER = 6,
+    XPR_COMPILE = 7,
+};
+
+enum { XPR_INLINE_VALUES = 4 };
+
+/* One use of trace, step, input_wait or checkpoint. Lives in a slab that is never given back, so that the spans which are
+ * open at a stop can be found without a list that every span would have to join and leave. */
+typedef struct xpr_span {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *name;       /* as given, unread; NULL: the kind's own name */
+    PyObject *kwnames;    /* tuple of the arguments' keys, or NULL */
+    PyObject **values;    /* of the arguments; for a step its number comes first and has no key */
+    uint64_t start;       /* ticks; valid while generation is not 0 */
+    uint32_t generation;  /* of the capture in which it was entered, 0: not to be recorded */
+    uint32_t thread;      /* index of the thread that entered it */
+    uint32_t depth;       /* how often it is entered and not yet left, counted also while nothing records */
+    uint32_t count;       /* of values */
+    uint8_t kind;         /* enum xpr_kind */
+    PyObject *marker;     /* a step's entered marker, or NULL */
+    struct xpr_span *next_free;
+    PyObject *inline_values[XPR_INLINE_VALUES];
+} xpr_span;
+
+/* annotations.c */
+extern PyTypeObject xpr_trace_type, xpr_step_type;
+/* A new span of the kind. values: `count` of them; both they and the keys are kept, unread. NULL: MemoryError is set. */
+xpr_span *xpr_span_new(PyTypeObject *type, uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count,
+                       PyObject *kwnames);
+void xpr_span_enter(xpr_span *span);
+void xpr_span_exit(xpr_span *span);
+/* Adds every span that is open in the capture to the shard, with no duration. */
+void xpr_add_open_spans(uint32_t generation);
+uint64_t xpr_reentered(void);
+uint64_t xpr_take_reentered(void); /* and begins to count anew */
+
+/* recorder_values.c: none of these leaves an exception set. */
+struct xpr_log *xpr_log_slow(uint32_t generation);
+uint32_t xpr_name_id(PyObject *name, uint32_t generation);
+/* Fills the slots' name, schema and values. Returns how many slots the event takes. */
+unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t generation);
+void xpr_forget_names(void);
+
+/* recorder_decorated.c: what @trace makes of a function. name may be NULL: the function's own. */
+PyObject *xpr_decorate(PyObject *function, uint8_t kind, PyObject *name, PyObject *kwnames, PyObject *const *values);
+
+/* recorder_session.c: hooks. Each swallows and counts what the hook raises. */
+extern PyObject *xpr_step_listener, *xpr_step_marker; /* NULL: none */
+void xpr_call_thread_hook(void);
+void xpr_call_name_hook(PyObject *name);
+void xpr_call_step_listener(const char *what, const xpr_span *step);
+PyObject *xpr_enter_step_marker(const xpr_span *step);
+void xpr_exit_step_marker(PyObject *marker);
+/* The name of a step: its name argument or "train". New reference. */
+PyObject *xpr_step_name(const xpr_span *step);
+
+int xpr_add_values(PyObject *module);
+int xpr_add_spans(PyObject *module);
+int xpr_add_decorated(PyObject *module);
+int xpr_add_session(PyObject *module);
+
+#endif

@@ -1,0 +1,298 @@
+/* From Python values to the recorder's: names to ids, arguments to slots.
+ *
+ * What an argument becomes: bool, int (64 bits, signed or unsigned; wider ones a double), float, str; numpy's scalars of
+ * these. Anything else is recorded as the text "<type name>": its repr could be large, slow, or wait for a device. */
+#include "recorder_python.h"
+
+enum { NAME_CACHE = 1024, SCHEMA_CACHE = 512, CACHED_TEXT_BYTES = 256 };
+
+/* Direct-mapped and keyed by address; each entry holds a reference, so an address cannot come to mean another object. */
+static struct {
+    PyObject *text;
+    uint32_t id, generation;
+} names[NAME_CACHE];
+
+static struct {
+    PyObject *kwnames;
+    uint64_t kinds;
+    uint32_t generation;
+    uint16_t id;
+    uint8_t event_kind;
+} schemas[SCHEMA_CACHE];
+
+static PyObject *key_name, *key_step_num, *key_value, *default_names[XPR_COMPILE + 1];
+
+static unsigned slot_of(const void *address, uint64_t salt, unsigned room) {
+    uintptr_t a = ((uintptr_t)address >> 4) + (uintptr_t)(salt * 0x9E3779B97F4A7C15u >> 20);
+    return (unsigned)(a ^ (a >> 10)) & (room - 1);
+}
+
+static uint32_t intern_object(PyObject *text, enum xpr_string_use use, bool *is_new) {
+    *is_new = false;
+    if (PyUnicode_Check(text)) {
+        Py_ssize_t bytes;
+        const char *utf8 = PyUnicode_AsUTF8AndSize(text, &bytes);
+        if (utf8) return xpr_intern(utf8, (size_t)bytes, use, is_new);
+        PyErr_Clear(); /* lone surrogates */
+        PyObject *encoded = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+        if (encoded) {
+            uint32_t id = xpr_intern(PyBytes_AS_STRING(encoded), (size_t)PyBytes_GET_SIZE(encoded), use, is_new);
+            Py_DECREF(encoded);
+            return id;
+        }
+        PyErr_Clear();
+    }
+    char type_name[256];
+    int bytes = snprintf(type_name, sizeof type_name, "<%s>", Py_TYPE(text)->tp_name);
+    if (bytes >= (int)sizeof type_name) bytes = (int)sizeof type_name - 1;
+    return xpr_intern(type_name, (size_t)bytes, use, is_new);
+}
+
+static uint32_t string_id(PyObject *text, uint32_t generation, enum xpr_string_use use, bool *is_new) {
+    unsigned i = slot_of(text, 0, NAME_CACHE);
+    *is_new = false;
+    if (names[i].text == text && names[i].generation == generation) return names[i].id;
+    uint32_t id = intern_object(text, use, is_new);
+    /* The two ids that stand for many must be counted at every use, so they are not cached. */
+    if (id > XPR_MORE_TEXTS && PyUnicode_CheckExact(text) && PyUnicode_GET_LENGTH(text) <= CACHED_TEXT_BYTES) {
+        PyObject *old = names[i].text;
+        names[i].text = Py_NewRef(text);
+        names[i].id = id;
+        names[i].generation = generation;
+        Py_XDECREF(old);
+    }
+    return id;
+}
+
+uint32_t xpr_name_id(PyObject *name, uint32_t generation) {
+    bool is_new;
+    uint32_t id = string_id(name, generation, XPR_USE_NAME, &is_new);
+    if (is_new) xpr_call_name_hook(name);
+    return id;
+}
+
+/* numpy is not imported here: its scalars are known by the names of their types. An array is no scalar, and neither is
+ * another library's object that merely has __index__: converting that one may wait for a device. */
+static unsigned encode_numpy(PyObject *value, uint64_t *bits) {
+    const char *type = Py_TYPE(value)->tp_name;
+    if (strncmp(type, "numpy.", 6) != 0) return 0;
+    type += 6;
+    if (strncmp(type, "int", 3) == 0 || strncmp(type, "uint", 4) == 0 || strncmp(type, "longlong", 8) == 0) {
+        PyObject *index = PyNumber_Index(value);
+        if (index) {
+            int overflow;
+            long long number = PyLong_AsLongLongAndOverflow(index, &overflow);
+            *bits = overflow ? PyLong_AsUnsignedLongLong(index) : (uint64_t)number;
+            Py_DECREF(index);
+            if (!PyErr_Occurred()) return overflow ? XPR_ARG_UINT : XPR_ARG_INT;
+        }
+    } else if (strncmp(type, "float", 5) == 0) {
+        double number = PyFloat_AsDouble(value);
+        if (!PyErr_Occurred()) {
+            memcpy(bits, &number, sizeof number);
+            return XPR_ARG_DOUBLE;
+        }
+    } else if (strncmp(type, "bool", 4) == 0) {
+        int truth = PyObject_IsTrue(value);
+        if (truth >= 0) {
+            *bits = (uint64_t)truth;
+            return XPR_ARG_BOOL;
+        }
+    }
+    PyErr_Clear();
+    return 0;
+}
+
+static unsigned encode_long(PyObject *value, uint64_t *bits) {
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    *bits = (uint64_t)number;
+    if (!overflow) return XPR_ARG_INT;
+    *bits = PyLong_AsUnsignedLongLong(value);
+    if (!PyErr_Occurred()) return XPR_ARG_UINT;
+    PyErr_Clear();
+    double nearest = PyLong_AsDouble(value);
+    memcpy(bits, &nearest, sizeof nearest);
+    if (!PyErr_Occurred()) return XPR_ARG_DOUBLE;
+    PyErr_Clear();
+    return 0;
+}
+
+static unsigned encode_value(PyObject *value, uint32_t generation, uint64_t *bits) {
+    unsigned kind = 0;
+    if (PyBool_Check(value)) {
+        *bits = value == Py_True;
+        return XPR_ARG_BOOL;
+    }
+    if (PyLong_Check(value)) {
+        kind = encode_long(value, bits);
+    } else if (PyFloat_Check(value)) {
+        double number = PyFloat_AS_DOUBLE(value);
+        memcpy(bits, &number, sizeof number);
+        return XPR_ARG_DOUBLE;
+    } else if (!PyUnicode_Check(value)) {
+        kind = encode_numpy(value, bits);
+    }
+    if (kind) return kind;
+    bool is_new;
+    *bits = string_id(value, generation, XPR_USE_TEXT, &is_new);
+    return XPR_ARG_TEXT;
+}
+
+static bool is_name_key(PyObject *key) {
+    return key == key_name || (PyUnicode_Check(key) && PyUnicode_Compare(key, key_name) == 0);
+}
+
+static Py_ssize_t step_name_at(const xpr_span *span) {
+    Py_ssize_t n = span->kwnames ? PyTuple_GET_SIZE(span->kwnames) : 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (is_name_key(PyTuple_GET_ITEM(span->kwnames, i))) return i;
+    return -1;
+}
+
+PyObject *xpr_step_name(const xpr_span *step) {
+    Py_ssize_t at = step_name_at(step);
+    return Py_NewRef(at < 0 ? default_names[XPR_STEP] : step->values[at + 1]);
+}
+
+static uint16_t schema_slow(const xpr_span *span, unsigned count, uint64_t kinds, uint32_t generation) {
+    uint32_t keys[XPR_MAX_ARGS];
+    unsigned n = 0;
+    bool is_new;
+    if (span->kind == XPR_STEP) keys[n++] = string_id(key_step_num, generation, XPR_USE_NAME, &is_new);
+    if (span->kind == XPR_COUNTER) keys[n++] = string_id(key_value, generation, XPR_USE_NAME, &is_new);
+    Py_ssize_t all = span->kwnames ? PyTuple_GET_SIZE(span->kwnames) : 0;
+    for (Py_ssize_t i = 0; i < all && n < count; i++) {
+        PyObject *key = PyTuple_GET_ITEM(span->kwnames, i);
+        if (span->kind == XPR_STEP && is_name_key(key)) continue;
+        keys[n++] = string_id(key, generation, XPR_USE_NAME, &is_new);
+    }
+    return (uint16_t)xpr_intern_schema(keys, count, kinds);
+}
+
+static uint16_t schema_id(const xpr_span *span, unsigned count, uint64_t kinds, uint32_t generation) {
+    unsigned i = slot_of(span->kwnames, kinds, SCHEMA_CACHE);
+    if (schemas[i].kwnames == span->kwnames && schemas[i].kinds == kinds && schemas[i].generation == generation &&
+        schemas[i].event_kind == span->kind)
+        return schemas[i].id;
+    uint16_t id = schema_slow(span, count, kinds, generation);
+    if (id) {
+        PyObject *old = schemas[i].kwnames;
+        schemas[i].kwnames = Py_XNewRef(span->kwnames);
+        schemas[i].kinds = kinds;
+        schemas[i].generation = generation;
+        schemas[i].event_kind = span->kind;
+        schemas[i].id = id;
+        Py_XDECREF(old);
+    }
+    return id;
+}
+
+unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t generation) {
+    PyObject *name = span->name;
+    Py_ssize_t skip = -1;
+    if (span->kind == XPR_STEP) {
+        skip = step_name_at(span);
+        name = skip < 0 ? default_names[XPR_STEP] : span->values[++skip];
+    } else if (!name) {
+        name = default_names[span->kind];
+    }
+    slots[0].name = xpr_name_id(name, generation);
+    slots[0].kind = span->kind;
+    slots[0].flags = 1;
+    slots[0].schema = 0;
+    slots[0].value = 0;
+    if (span->count == 0) return 1;
+
+    uint64_t bits[XPR_MAX_ARGS] = {0};
+    uint64_t kinds = 0;
+    unsigned count = 0;
+    for (Py_ssize_t i = 0; i < span->count; i++) {
+        if (i == skip) continue;
+        if (count == XPR_MAX_ARGS) {
+            xpr_count_dropped_args((uint64_t)(span->count - i));
+            break;
+        }
+        kinds |= (uint64_t)encode_value(span->values[i], generation, &bits[count]) << (4 * count);
+        count++;
+    }
+    if (count == 0) return 1;
+    uint16_t schema = schema_id(span, count, kinds, generation);
+    if (!schema) return 1; /* counted by the core */
+    slots[0].schema = schema;
+    slots[0].value = bits[0];
+    unsigned used = 1;
+    for (unsigned i = 1; i < count; i += 3, used++) {
+        struct xpr_more more = {
+            .value_a = bits[i],
+            .value_b = i + 1 < count ? bits[i + 1] : 0,
+            .value_c = i + 2 < count ? bits[i + 2] : 0,
+            .index = used - 1,
+            .kind = XPR_KIND_MORE,
+        };
+        memcpy(&slots[used], &more, sizeof more);
+    }
+    slots[0].flags = (uint8_t)used;
+    return used;
+}
+
+/* The name that Python knows the calling thread by; NULL: none. Asking threading for its current thread would register a
+ * foreign thread there, so its table is only looked at. */
+static PyObject *python_thread_name(void) {
+    PyObject *found = NULL;
+    PyObject *name = PyUnicode_FromString("threading");
+    PyObject *threading = name ? PyImport_GetModule(name) : NULL;
+    PyObject *active = threading ? PyObject_GetAttrString(threading, "_active") : NULL;
+    PyObject *ident = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
+    if (active && ident && PyDict_Check(active)) {
+        PyObject *thread = PyDict_GetItemWithError(active, ident);
+        if (thread) {
+            Py_INCREF(thread);
+            found = PyObject_GetAttrString(thread, "_name");
+            Py_DECREF(thread);
+        }
+    }
+    Py_XDECREF(ident);
+    Py_XDECREF(active);
+    Py_XDECREF(threading);
+    Py_XDECREF(name);
+    if (found && !PyUnicode_Check(found)) Py_CLEAR(found);
+    PyErr_Clear();
+    return found;
+}
+
+struct xpr_log *xpr_log_slow(uint32_t generation) {
+    /* A span may end because of an exception, which must come out as it went in. */
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *name = python_thread_name();
+    const char *utf8 = name ? PyUnicode_AsUTF8(name) : NULL;
+    PyErr_Clear();
+    struct xpr_log *log = xpr_log_begin(generation, utf8);
+    Py_XDECREF(name);
+    if (log) xpr_call_thread_hook();
+    PyErr_Restore(type, value, traceback);
+    /* The hook is the program's code: it may have stopped the capture, or started another. */
+    return log ? xpr_log_here(generation) : NULL;
+}
+
+void xpr_forget_names(void) {
+    for (unsigned i = 0; i < NAME_CACHE; i++) Py_CLEAR(names[i].text);
+    for (unsigned i = 0; i < SCHEMA_CACHE; i++) {
+        schemas[i].generation = 0;
+        Py_CLEAR(schemas[i].kwnames);
+    }
+}
+
+int xpr_add_values(PyObject *module) {
+    static const char *const texts[] = {[XPR_SPAN] = "span",   [XPR_STEP] = "train", [XPR_INPUT] = "input",
+                                        [XPR_CHECKPOINT] = "checkpoint", [XPR_MARK] = "mark",
+                                        [XPR_COUNTER] = "counter",       [XPR_COMPILE] = "compile"};
+    key_name = PyUnicode_InternFromString("name");
+    key_step_num = PyUnicode_InternFromString("step_num");
+    key_value = PyUnicode_InternFromString("value");
+    if (!key_name || !key_step_num || !key_value) return -1;
+    for (int i = XPR_SPAN; i <= XPR_COMPILE; i++)
+        if (!(default_names[i] = PyUnicode_InternFromString(texts[i]))) return -1;
+    return module ? 0 : -1;
+}

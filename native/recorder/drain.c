@@ -1,0 +1,342 @@
+#define _GNU_SOURCE
+#include "recorder/drain.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+    ROUND_NS = 50000000,
+    CLOCK_INTERVAL_NS = 1000000000,
+};
+
+/* A log as one round sees it. */
+struct seen {
+    struct xpr_log *log;
+    uint64_t head;
+    bool dead;
+};
+
+static bool add_whole(struct xpr_capture *c, uint16_t type, struct xpr_bytes *records, bool insist) {
+    if (!records->used) return true;
+    /* Strings and threads mean nothing without the events after them, so they end with the budget too. */
+    if (records->used > xpr_writer_room(&c->writer)) c->over_budget = true;
+    if (c->over_budget) return false;
+    struct xpr_part part = {records->data, records->used};
+    if (!xpr_writer_add(&c->writer, type, 0, &part, 1, insist)) return false;
+    records->used = 0;
+    return true;
+}
+
+static bool add_clock(struct xpr_capture *c, bool insist) {
+    struct xpr_clock_record sample = xpr_clock_sample();
+    struct xpr_part part = {&sample, sizeof sample};
+    if (!xpr_writer_add(&c->writer, XPR_CHUNK_CLOCK, 0, &part, 1, insist)) return false;
+    c->last_clock_ns = sample.monotonic_ns;
+    c->clock_samples++;
+    return true;
+}
+
+int xpr_drain_prepare(struct xpr_capture *c) {
+    xpr_bytes_free(&c->strings);
+    xpr_bytes_free(&c->schemas);
+    xpr_bytes_free(&c->thread_records);
+    xpr_bytes_free(&c->new_threads);
+    xpr_bytes_free(&c->open_events);
+    c->over_budget = c->removed = c->finished = false;
+    c->reentered = c->hook_errors = 0;
+    c->clock_interval_ns = ROUND_NS / 2;
+    c->clock_samples = 0;
+    atomic_store(&c->wake_wanted, false);
+    return add_clock(c, true) ? 0 : atomic_load(&c->writer.last_errno);
+}
+
+static void append(struct xpr_bytes *to, struct xpr_bytes *from) {
+    if (!to->used) {
+        xpr_bytes_free(to);
+        *to = *from;
+        memset(from, 0, sizeof *from);
+        return;
+    }
+    void *place = from->used ? xpr_bytes_add(to, from->used) : NULL;
+    if (place) memcpy(place, from->data, from->used);
+    xpr_bytes_free(from);
+}
+
+/* Splits the next slots of a log into whole events that fit `room` bytes; counts both sides. */
+struct split {
+    uint64_t fit_slots, fit_events, other_events;
+};
+
+static struct split split_events(const struct xpr_log *log, uint64_t tail, uint64_t head, uint64_t room_slots) {
+    struct split s = {0, 0, 0};
+    for (uint64_t i = tail; i < head;) {
+        unsigned slots = log->ring[i & log->mask].flags & XPR_EVENT_SLOTS;
+        if (!s.other_events && i + slots - tail <= room_slots) {
+            s.fit_events++;
+            s.fit_slots += slots;
+        } else {
+            s.other_events++;
+        }
+        i += slots;
+    }
+    return s;
+}
+
+static bool add_events(struct xpr_capture *c, const struct xpr_log *log, uint64_t tail, uint64_t slots, bool insist) {
+    uint64_t from = tail & log->mask;
+    uint64_t first = slots < log->capacity - from ? slots : log->capacity - from;
+    struct xpr_part parts[2] = {{log->ring + from, first * sizeof(struct xpr_event)},
+                                {log->ring, (slots - first) * sizeof(struct xpr_event)}};
+    return xpr_writer_add(&c->writer, XPR_CHUNK_EVENTS, log->index, parts, slots > first ? 2 : 1, insist);
+}
+
+static void count(_Atomic uint64_t *counter, uint64_t more) {
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
+static void drain_log(struct xpr_capture *c, struct seen *seen, bool context_written, bool insist) {
+    struct xpr_log *log = seen->log;
+    uint64_t tail = atomic_load_explicit(&log->tail, memory_order_relaxed);
+    if (tail == seen->head) return;
+    uint64_t room_slots = c->over_budget ? 0 : xpr_writer_room(&c->writer) / sizeof(struct xpr_event);
+    struct split s = split_events(log, tail, seen->head, room_slots);
+    if (s.other_events) c->over_budget = true;
+    if (s.fit_events && context_written && add_events(c, log, tail, s.fit_slots, insist))
+        count(&log->written, s.fit_events);
+    else
+        count(&log->dropped_error, s.fit_events);
+    count(&log->dropped_budget, s.other_events);
+    atomic_store_explicit(&log->tail, seen->head, memory_order_release);
+}
+
+static struct xpr_losses_record losses_of(const struct xpr_log *log) {
+    return (struct xpr_losses_record){
+        .thread = log->index,
+        .written = atomic_load(&log->written),
+        .dropped_ring = atomic_load(&log->dropped_ring),
+        .dropped_budget = atomic_load(&log->dropped_budget),
+        .dropped_error = atomic_load(&log->dropped_error),
+    };
+}
+
+static void add_losses(struct xpr_capture *c, struct seen *seen, size_t n, bool all, bool insist) {
+    struct xpr_bytes records = {0};
+    for (size_t i = 0; i < n; i++) {
+        struct xpr_losses_record losses = losses_of(seen[i].log);
+        uint64_t drops = losses.dropped_ring + losses.dropped_budget + losses.dropped_error;
+        if (!all && !seen[i].dead && drops == seen[i].log->reported_drops) continue;
+        struct xpr_losses_record *record = xpr_bytes_add(&records, sizeof losses);
+        if (!record) break;
+        *record = losses;
+        seen[i].log->reported_drops = drops;
+    }
+    struct xpr_part part = {records.data, records.used};
+    if (records.used) xpr_writer_add(&c->writer, XPR_CHUNK_LOSSES, 0, &part, 1, insist);
+    xpr_bytes_free(&records);
+}
+
+static void add_gone(struct xpr_gone *gone, const struct xpr_log *log) {
+    gone->accepted += atomic_load(&log->accepted);
+    gone->written += atomic_load(&log->written);
+    gone->dropped_ring += atomic_load(&log->dropped_ring);
+    gone->dropped_budget += atomic_load(&log->dropped_budget);
+    gone->dropped_error += atomic_load(&log->dropped_error);
+}
+
+/* Takes the logs of ended threads out of the capture, their totals kept. */
+static void retire(struct xpr_capture *c, const struct seen *seen, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct xpr_log *log = seen[i].log;
+        if (!seen[i].dead) continue;
+        pthread_mutex_lock(&c->lock);
+        struct xpr_log **place = &c->logs;
+        while (*place != log) place = &(*place)->next;
+        *place = log->next;
+        add_gone(&c->gone, log);
+        pthread_mutex_unlock(&c->lock);
+        if (log->ring) munmap(log->ring, log->mapped_bytes);
+        free(log);
+    }
+}
+
+/* The logs of this capture and how far each is to be drained. NULL: no memory, try again in the next round. */
+static struct seen *look(struct xpr_capture *c, size_t *n) {
+    struct xpr_bytes taken = {0};
+    pthread_mutex_lock(&c->lock);
+    size_t room = 0;
+    for (struct xpr_log *log = c->logs; log; log = log->next) room++;
+    struct seen *seen = malloc((room ? room : 1) * sizeof *seen);
+    *n = 0;
+    if (seen) {
+        for (struct xpr_log *log = c->logs; log; log = log->next) {
+            if (atomic_load(&log->generation) != c->generation) continue;
+            /* `dead` before `head`: a thread that is dead has appended its last event. */
+            bool dead = atomic_load_explicit(&log->dead, memory_order_acquire);
+            seen[(*n)++] = (struct seen){log, atomic_load_explicit(&log->head, memory_order_acquire), dead};
+        }
+        taken = c->new_threads;
+        memset(&c->new_threads, 0, sizeof c->new_threads);
+    }
+    pthread_mutex_unlock(&c->lock);
+    append(&c->thread_records, &taken);
+    return seen;
+}
+
+static void drain_round(struct xpr_capture *c, bool last) {
+    size_t n;
+    struct seen *seen = look(c, &n);
+    if (!seen) return;
+    /* After the heads: the strings of every event up to them are interned by now. */
+    struct xpr_bytes strings, schemas;
+    xpr_strings_take(&strings, &schemas);
+    append(&c->strings, &strings);
+    append(&c->schemas, &schemas);
+
+    bool clock_is_due = xpr_clock_read_ns(CLOCK_MONOTONIC) - c->last_clock_ns >= c->clock_interval_ns;
+    if (last || c->clock_samples < 2 || (clock_is_due && !c->over_budget)) {
+        add_clock(c, last);
+        /* Close together at first, so that even the events of a short life have a rate. */
+        if (c->clock_interval_ns < CLOCK_INTERVAL_NS) c->clock_interval_ns *= 2;
+        if (c->clock_interval_ns > CLOCK_INTERVAL_NS) c->clock_interval_ns = CLOCK_INTERVAL_NS;
+    }
+    bool context_written = c->clock_samples >= 2 && add_whole(c, XPR_CHUNK_STRINGS, &c->strings, last) &&
+                           add_whole(c, XPR_CHUNK_SCHEMAS, &c->schemas, last) &&
+                           add_whole(c, XPR_CHUNK_THREADS, &c->thread_records, last);
+    for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
+    add_losses(c, seen, n, last, last);
+    retire(c, seen, n);
+    free(seen);
+}
+
+static void add_open_events(struct xpr_capture *c) {
+    pthread_mutex_lock(&c->lock);
+    struct xpr_bytes open = c->open_events;
+    memset(&c->open_events, 0, sizeof c->open_events);
+    pthread_mutex_unlock(&c->lock);
+    uint64_t written = 0, over = 0, failed = 0;
+    for (size_t at = 0; at < open.used; at += sizeof(struct xpr_open_event)) {
+        const struct xpr_open_event *event = (const void *)(open.data + at);
+        struct xpr_part part = {event->slots, event->count * sizeof(struct xpr_event)};
+        if (c->over_budget || part.length > xpr_writer_room(&c->writer))
+            over++;
+        else if (xpr_writer_add(&c->writer, XPR_CHUNK_EVENTS, event->thread, &part, 1, true))
+            written++;
+        else
+            failed++;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->gone.accepted += open.used / sizeof(struct xpr_open_event);
+    c->gone.written += written;
+    c->gone.dropped_budget += over;
+    c->gone.dropped_error += failed;
+    pthread_mutex_unlock(&c->lock);
+    xpr_bytes_free(&open);
+}
+
+static void add_end(struct xpr_capture *c) {
+    struct xpr_report r;
+    pthread_mutex_lock(&c->lock);
+    xpr_capture_totals(c, &r);
+    pthread_mutex_unlock(&c->lock);
+    struct xpr_end_record end = {
+        .written = r.written,
+        .dropped_ring = r.dropped_ring,
+        .dropped_budget = r.dropped_budget,
+        .dropped_error = r.dropped_error,
+        .threads = r.threads,
+        .strings = r.strings.strings,
+        .more_names = r.strings.more_names,
+        .more_texts = r.strings.more_texts,
+        .dropped_args = r.strings.dropped_args,
+        .reentered = c->reentered,
+        .hook_errors = c->hook_errors,
+        .write_errors = r.write_errors,
+        .last_errno = (uint64_t)r.last_errno,
+    };
+    struct xpr_part part = {&end, sizeof end};
+    xpr_writer_add(&c->writer, XPR_CHUNK_END, 0, &part, 1, true);
+}
+
+/* Waits for the next round: until its time, or a ring that fills up, or the stop. */
+static void wait_for_round(struct xpr_capture *c) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ROUND_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&c->wake_lock);
+    int error = 0;
+    while (!atomic_exchange(&c->wake_wanted, false) && error == 0)
+        error = pthread_cond_timedwait(&c->wake, &c->wake_lock, &until);
+    pthread_mutex_unlock(&c->wake_lock);
+}
+
+/* The end of a capture: its totals are kept, its threads' logs set free for the next one. With the lock held. */
+static void settle(struct xpr_capture *c) {
+    struct xpr_log **place = &c->logs;
+    while (*place) {
+        struct xpr_log *log = *place;
+        if (atomic_load(&log->generation) == c->generation) {
+            add_gone(&c->gone, log);
+            atomic_store(&log->generation, 0);
+            if (atomic_load(&log->dead)) {
+                *place = log->next;
+                if (log->ring) munmap(log->ring, log->mapped_bytes);
+                free(log);
+                continue;
+            }
+            /* The ring keeps its address for the next capture, and gives its memory back until then. */
+            if (log->ring) madvise(log->ring, log->mapped_bytes, MADV_DONTNEED);
+        }
+        place = &log->next;
+    }
+    c->string_counts = xpr_strings_counts();
+    xpr_strings_clear();
+}
+
+void *xpr_drain(void *capture) {
+    struct xpr_capture *c = capture;
+    pthread_setname_np(pthread_self(), "xprof_py.drain");
+    while (!atomic_load(&c->stop)) {
+        wait_for_round(c);
+        if (!atomic_load(&c->stop)) drain_round(c, false);
+    }
+    drain_round(c, true);
+    add_open_events(c);
+    add_end(c);
+    bool removed = xpr_writer_close(&c->writer);
+
+    pthread_mutex_lock(&c->lock);
+    c->removed = removed;
+    c->finished = true;
+    settle(c);
+    c->state = XPR_IDLE;
+    pthread_cond_broadcast(&c->done);
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+void xpr_capture_totals(struct xpr_capture *c, struct xpr_report *r) {
+    struct xpr_gone sum = c->gone;
+    for (struct xpr_log *log = c->logs; log; log = log->next)
+        if (c->generation && atomic_load(&log->generation) == c->generation) add_gone(&sum, log);
+    *r = (struct xpr_report){
+        .recording = c->state == XPR_RECORDING && xpr_recording(),
+        .finished = c->finished,
+        .accepted = sum.accepted,
+        .written = sum.written,
+        .dropped_ring = sum.dropped_ring,
+        .dropped_budget = sum.dropped_budget,
+        .dropped_error = sum.dropped_error,
+        .threads = c->threads,
+        .bytes = atomic_load(&c->writer.offset),
+        .write_errors = atomic_load(&c->writer.write_errors),
+        .last_errno = atomic_load(&c->writer.last_errno),
+        .removed = c->removed,
+        .strings = c->finished ? c->string_counts : xpr_strings_counts(),
+    };
+}

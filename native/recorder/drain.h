@@ -1,0 +1,58 @@
+/* Inside the recorder: the state of a capture and the thread that empties the logs into the shard. */
+#ifndef XPROF_PY_RECORDER_DRAIN_H
+#define XPROF_PY_RECORDER_DRAIN_H
+
+#include <pthread.h>
+
+#include "recorder/recorder.h"
+#include "recorder/shard_writer.h"
+
+enum xpr_state { XPR_IDLE, XPR_STARTING, XPR_RECORDING, XPR_FINISHING };
+
+/* Totals of the threads that have ended. */
+struct xpr_gone {
+    uint64_t accepted, written, dropped_ring, dropped_budget, dropped_error;
+};
+
+struct xpr_open_event {
+    uint32_t thread, count;
+    struct xpr_event slots[XPR_MAX_SLOTS];
+};
+
+struct xpr_capture {
+    pthread_mutex_t lock; /* never held while writing */
+    pthread_cond_t done;  /* with `lock`: the shard is finished */
+    pthread_mutex_t wake_lock;
+    pthread_cond_t wake;  /* with `wake_lock`; both conditions wait by CLOCK_MONOTONIC */
+    atomic_bool wake_wanted, stop;
+
+    /* Under the lock. */
+    enum xpr_state state;
+    uint32_t generation, threads;
+    struct xpr_log *logs;         /* of all threads that ever recorded and live, and of ended ones not yet empty */
+    struct xpr_bytes new_threads; /* xpr_thread_record, not yet written */
+    struct xpr_bytes open_events; /* xpr_open_event */
+    struct xpr_gone gone;
+    uint64_t reentered, hook_errors;
+    bool removed, finished;
+    struct xpr_string_counts string_counts; /* once finished: the table itself is gone then */
+
+    /* Set at the start, then the drainer's alone. */
+    uint64_t ring_bytes;
+    struct xpr_writer writer;
+    struct xpr_bytes strings, schemas, thread_records; /* taken, not yet written: a failed write must not lose them */
+    bool over_budget;
+    uint32_t clock_samples;
+    int64_t last_clock_ns, clock_interval_ns;
+};
+
+/* Writes the first clock sample. 0 or errno. */
+int xpr_drain_prepare(struct xpr_capture *c);
+
+/* The drainer thread. */
+void *xpr_drain(void *capture);
+
+/* The totals so far; with the lock held. */
+void xpr_capture_totals(struct xpr_capture *c, struct xpr_report *report);
+
+#endif

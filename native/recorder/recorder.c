@@ -1,0 +1,268 @@
+#define _GNU_SOURCE
+#include "recorder/recorder.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "recorder/drain.h"
+
+_Atomic uint32_t xpr_active;
+_Thread_local struct xpr_log *xpr_this_log __attribute__((tls_model("initial-exec")));
+
+enum { DRAINER_STACK_BYTES = 512 << 10 };
+
+static struct xpr_capture capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static uint32_t last_generation;
+static pthread_key_t thread_end;
+
+static void free_log(struct xpr_log *log) {
+    if (log->ring) munmap(log->ring, log->mapped_bytes);
+    free(log);
+}
+
+/* Runs as a thread ends. Its events stay until the drainer has taken them. */
+static void on_thread_end(void *value) {
+    struct xpr_log *log = value;
+    xpr_this_log = NULL;
+    pthread_mutex_lock(&capture.lock);
+    bool drained_by_nobody =
+        capture.state == XPR_IDLE || atomic_load(&log->generation) != capture.generation;
+    if (drained_by_nobody) {
+        struct xpr_log **place = &capture.logs;
+        while (*place != log) place = &(*place)->next;
+        *place = log->next;
+    }
+    atomic_store_explicit(&log->dead, true, memory_order_release);
+    pthread_mutex_unlock(&capture.lock);
+    if (drained_by_nobody) free_log(log);
+}
+
+/* Conditions that wait by CLOCK_MONOTONIC: a stepped clock must not stretch a timeout. */
+static void init_locks(void) {
+    capture.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    capture.wake_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&capture.done, &attributes);
+    pthread_cond_init(&capture.wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static void before_fork(void) {
+    pthread_mutex_lock(&capture.lock);
+    xpr_strings_lock();
+}
+
+static void after_fork_parent(void) {
+    xpr_strings_unlock();
+    pthread_mutex_unlock(&capture.lock);
+}
+
+/* The child has one thread and no drainer: it forgets the capture, which goes on in the parent. */
+static void after_fork_child(void) {
+    atomic_store(&xpr_active, 0);
+    xpr_strings_after_fork_child();
+    if (capture.writer.fd >= 0 && capture.state != XPR_IDLE) close(capture.writer.fd);
+    while (capture.logs) {
+        struct xpr_log *next = capture.logs->next;
+        free_log(capture.logs);
+        capture.logs = next;
+    }
+    xpr_this_log = NULL;
+    pthread_setspecific(thread_end, NULL);
+    xpr_bytes_free(&capture.new_threads);
+    xpr_bytes_free(&capture.open_events);
+    memset(&capture, 0, sizeof capture);
+    init_locks();
+    capture.writer.fd = -1;
+}
+
+static int once_result;
+
+static void install_once(void) {
+    once_result = pthread_key_create(&thread_end, on_thread_end);
+    if (!once_result) once_result = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    init_locks();
+    capture.writer.fd = -1;
+}
+
+static uint64_t power_of_two(uint64_t at_least) {
+    uint64_t p = 1024;
+    while (p < at_least && p < (uint64_t)1 << 40) p *= 2;
+    return p;
+}
+
+static int start_drainer(void) {
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error) return error;
+    pthread_attr_setstacksize(&attributes, DRAINER_STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigset_t every, before;
+    sigfillset(&every);
+    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    pthread_t drainer;
+    error = pthread_create(&drainer, &attributes, xpr_drain, &capture);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_bytes) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_once);
+    if (once_result) return once_result;
+    xpr_clock_choose();
+
+    pthread_mutex_lock(&capture.lock);
+    bool busy = capture.state != XPR_IDLE;
+    if (!busy) capture.state = XPR_STARTING;
+    pthread_mutex_unlock(&capture.lock);
+    if (busy) return EBUSY;
+
+    capture.ring_bytes = power_of_two(ring_bytes);
+    int error = xpr_strings_reset();
+    if (!error) error = xpr_writer_open(&capture.writer, path, budget_bytes, capture.ring_bytes);
+    if (!error) error = xpr_drain_prepare(&capture);
+
+    pthread_mutex_lock(&capture.lock);
+    if (!error) {
+        capture.generation = ++last_generation ? last_generation : ++last_generation;
+        capture.stop = false;
+        capture.threads = 0;
+        memset(&capture.gone, 0, sizeof capture.gone);
+        capture.state = XPR_RECORDING;
+        error = start_drainer();
+    }
+    if (error) {
+        capture.state = XPR_IDLE;
+        xpr_writer_close(&capture.writer);
+    } else {
+        atomic_store(&xpr_active, capture.generation);
+    }
+    pthread_mutex_unlock(&capture.lock);
+    if (error) xpr_strings_clear();
+    return error;
+}
+
+void xpr_recorder_wake(void) {
+    /* Without the lock: a wake-up that is missed costs one round, a lock could cost the program a wait. */
+    atomic_store(&capture.wake_wanted, true);
+    pthread_cond_signal(&capture.wake);
+}
+
+/* Maps a ring of the capture's size, unless the log has it already. Without memory the log counts its events as dropped. */
+static void map_ring(struct xpr_log *log) {
+    if (log->ring && log->mapped_bytes == capture.ring_bytes) return;
+    if (log->ring) munmap(log->ring, log->mapped_bytes);
+    void *ring = mmap(NULL, capture.ring_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    log->ring = ring == MAP_FAILED ? NULL : ring;
+    log->mapped_bytes = capture.ring_bytes;
+    log->capacity = log->ring ? capture.ring_bytes / sizeof(struct xpr_event) : 0;
+    log->mask = log->capacity - 1;
+}
+
+struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
+    struct xpr_log *log = xpr_this_log;
+    char system_name[32] = "";
+    if (!thread_name) {
+        pthread_getname_np(pthread_self(), system_name, sizeof system_name);
+        thread_name = system_name;
+    }
+    size_t bytes = strnlen(thread_name, XPR_MAX_STRING_BYTES);
+    while (bytes == XPR_MAX_STRING_BYTES && bytes && (thread_name[bytes - 1] & 0xC0) == 0x80) bytes--;
+
+    pthread_mutex_lock(&capture.lock);
+    bool ours = capture.state == XPR_RECORDING && capture.generation == generation;
+    bool is_new = !log;
+    if (ours && is_new) {
+        log = aligned_alloc(_Alignof(struct xpr_log), sizeof *log);
+        if (log) {
+            memset(log, 0, sizeof *log);
+            if (pthread_setspecific(thread_end, log) != 0) {
+                free(log);
+                log = NULL;
+            }
+        }
+    }
+    struct xpr_thread_record *record = NULL;
+    if (ours && log) record = xpr_bytes_add(&capture.new_threads, sizeof *record + ((bytes + 7) & ~(size_t)7));
+    if (record) {
+        if (is_new) {
+            log->next = capture.logs;
+            capture.logs = log;
+            xpr_this_log = log;
+        }
+        map_ring(log);
+        log->index = capture.threads++;
+        log->reported_drops = 0;
+        log->seen_tail = atomic_load(&log->head);
+        atomic_store(&log->tail, log->seen_tail);
+        atomic_store(&log->accepted, 0);
+        atomic_store(&log->dropped_ring, 0);
+        atomic_store(&log->written, 0);
+        atomic_store(&log->dropped_budget, 0);
+        atomic_store(&log->dropped_error, 0);
+        record->index = log->index;
+        record->bytes = (uint32_t)bytes;
+        record->os_tid = (uint64_t)syscall(SYS_gettid);
+        memcpy(record + 1, thread_name, bytes);
+        atomic_store(&log->generation, generation);
+    } else if (is_new && log) {
+        pthread_setspecific(thread_end, NULL);
+        free(log);
+    }
+    pthread_mutex_unlock(&capture.lock);
+    return record ? log : NULL;
+}
+
+uint32_t xpr_recorder_off(void) { return atomic_exchange(&xpr_active, 0); }
+
+void xpr_recorder_add_open(uint32_t thread, const struct xpr_event *slots, unsigned n) {
+    pthread_mutex_lock(&capture.lock);
+    struct xpr_open_event *open = xpr_bytes_add(&capture.open_events, sizeof *open);
+    if (open) {
+        open->thread = thread;
+        open->count = n;
+        memcpy(open->slots, slots, n * sizeof *slots);
+    } else {
+        capture.gone.dropped_error++;
+    }
+    pthread_mutex_unlock(&capture.lock);
+}
+
+void xpr_recorder_finish(int64_t timeout_ns, uint64_t reentered, uint64_t hook_errors, struct xpr_report *report) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t until_ns = (int64_t)until.tv_nsec + timeout_ns % 1000000000;
+    until.tv_sec += (time_t)(timeout_ns / 1000000000 + until_ns / 1000000000);
+    until.tv_nsec = (long)(until_ns % 1000000000);
+
+    pthread_mutex_lock(&capture.lock);
+    if (capture.state == XPR_RECORDING) {
+        capture.state = XPR_FINISHING;
+        capture.reentered = reentered;
+        capture.hook_errors = hook_errors;
+        atomic_store(&capture.stop, true);
+        pthread_mutex_lock(&capture.wake_lock);
+        xpr_recorder_wake();
+        pthread_mutex_unlock(&capture.wake_lock);
+    }
+    while (capture.state == XPR_FINISHING)
+        if (pthread_cond_timedwait(&capture.done, &capture.lock, &until) == ETIMEDOUT) break;
+    pthread_mutex_unlock(&capture.lock);
+    xpr_recorder_report(report);
+}
+
+void xpr_recorder_report(struct xpr_report *report) {
+    pthread_mutex_lock(&capture.lock);
+    xpr_capture_totals(&capture, report);
+    pthread_mutex_unlock(&capture.lock);
+}

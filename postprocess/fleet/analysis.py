@@ -1,0 +1,236 @@
+"""One job: find its files, join every process, merge the partials, finish, sum up, write.
+
+Each process is read and joined by itself and leaves only its partials: memory is bounded by the largest process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xprof_py.errors import BadInputError, UsageError
+from xprof_py.postprocess import schema
+from xprof_py.postprocess.analyses import breakdown, compile_times, evidence, host_spans, top_ops
+from xprof_py.postprocess.join import join_profile
+from xprof_py.postprocess.join.device_ops import NO_DEVICE
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.process import read_process
+from xprof_py.postprocess.readers.sources import Source, Sources, find_sources
+from xprof_py.postprocess.replay import step_replay
+from xprof_py.postprocess.rules.summary import build_summary
+
+SUMMARY = "summary.json"
+STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles")
+"""Tables of every process that are written with a column `host`; rows refer to rows of the same host's tables."""
+
+
+@dataclass
+class Analysis:
+    """A finished analysis: the summary (a JSON object) and its tables by name."""
+
+    summary: dict[str, Any]
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+
+@dataclass
+class Partials:
+    """What one process leaves behind."""
+
+    process: dict[str, Any]
+    breakdown: pa.Table
+    replay: pa.Table
+    evidence: pa.Table
+    top_ops: pa.Table
+    host_spans: pa.Table
+    compile_times: pa.Table
+    stored: dict[str, pa.Table]
+    diagnostics: list[dict[str, Any]]
+
+
+def load_processes(sources: Sources) -> tuple[list[Profile], list[dict[str, Any]]]:
+    """Read every process, each with a host name of its own, and diagnostics rows for those that cannot be read.
+
+    Raises BadInputError where none can be read: with the message of each.
+    """
+    profiles: list[Profile] = []
+    rows = list(sources.diagnostics)
+    failures: list[BadInputError] = []
+    read: list[tuple[Source, Profile]] = []
+    for source in sources.processes:
+        try:
+            read.append((source, read_process(source)))
+        except BadInputError as error:
+            failures.append(error)
+    if not read:
+        raise (
+            failures[0]
+            if len(failures) == 1
+            else BadInputError(
+                failures[0].file, failures[0].place, f"{failures[0].reason} ({len(failures)} files, none could be read)"
+            )
+        )
+    rows += [
+        {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
+        for e in failures
+    ]
+    names = [profile.host for _, profile in read]
+    for source, profile in read:
+        host = profile.host if names.count(profile.host) == 1 else f"{profile.host}:{source.key}"
+        where = [str(path) for path in (source.xspace, source.shard) if path is not None]
+        profiles.append(replace(profile, host=host, metadata={**profile.metadata, "source": where}))
+    return profiles, rows
+
+
+def partials(profile: Profile) -> Partials:
+    """Join one process and reduce it to its partials."""
+    joined = join_profile(profile)
+    run = joined.metadata.get("run") or {}
+    versions = run.get("versions") or {}
+    process = {
+        "host": joined.host,
+        "hostname": run.get("hostname") or joined.host,
+        "process_index": run.get("process_index"),
+        "devices": [name for name in joined["lanes"]["device"].to_pylist() if name != NO_DEVICE],
+        "source": joined.metadata.get("source", []),
+        "overhead": run.get("overhead"),
+        "capture": {
+            "command": run.get("command"),
+            "xprof_py": versions.get("xprof_py"),
+            "jax": versions.get("jax"),
+            "python": versions.get("python"),
+            "started_ns": joined.origin_ns or None,
+            "seconds": (joined.capture_end_ps - joined.capture_start_ps) / 1e12,
+            "mode": (run.get("capture") or {}).get("mode"),
+            "steps": (run.get("capture") or {}).get("steps"),
+        },
+    }
+    return Partials(
+        process=process,
+        breakdown=breakdown.partial(joined),
+        replay=step_replay.partial(joined),
+        evidence=evidence.partial(joined),
+        top_ops=top_ops.partial(joined),
+        host_spans=host_spans.partial(joined),
+        compile_times=compile_times.partial(joined),
+        stored={name: _with_host(joined[name], joined.host) for name in STORED},
+        diagnostics=joined["diagnostics"].to_pylist(),
+    )
+
+
+def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]]) -> Analysis:
+    """Merge the partials and finish. The order of ``parts`` does not matter."""
+    parts = sorted(parts, key=lambda part: (_index(part.process), part.process["host"]))
+    merged = functools.reduce(breakdown.merge, (p.breakdown for p in parts))
+    phases = breakdown.used_phases(merged)
+    step_classes = breakdown.finish(merged)
+    finished = {
+        "replay": step_replay.finish(functools.reduce(step_replay.merge, (p.replay for p in parts)), phases),
+        "evidence": evidence.finish(functools.reduce(evidence.merge, (p.evidence for p in parts))),
+        "top_ops": top_ops.finish(functools.reduce(top_ops.merge, (p.top_ops for p in parts))),
+        "host_spans": host_spans.finish(functools.reduce(host_spans.merge, (p.host_spans for p in parts))),
+        "compile_times": compile_times.finish(functools.reduce(compile_times.merge, (p.compile_times for p in parts))),
+    }
+    summary = build_summary(
+        processes=[p.process for p in parts],
+        merged=merged,
+        step_classes=step_classes,
+        replayed=finished["replay"],
+        gaps=finished["evidence"],
+        ops=finished["top_ops"],
+        spans=finished["host_spans"],
+        compiles=finished["compile_times"],
+        diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics)],
+    )
+    tables = {
+        "step_classes": step_classes,
+        "breakdown": merged.sort_by([("host", "ascending"), ("lane", "ascending"), ("window", "ascending")]),
+        **finished,
+        **{name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED},
+    }
+    return Analysis(summary, tables)
+
+
+def analyse(paths: Sequence[str | os.PathLike[str]]) -> Analysis:
+    """Analyse the profiles of one job.
+
+    ``paths``: a run folder, a folder of profiles, globs or files. Raises BadInputError where nothing could be read.
+    """
+    sources = find_sources(paths)
+    profiles, diagnostics = load_processes(sources)
+    parts = []
+    while profiles:
+        parts.append(partials(profiles.pop(0)))
+    return reduce_partials(parts, diagnostics)
+
+
+def default_out(paths: Sequence[str | os.PathLike[str]]) -> Path:
+    """Where an analysis of ``paths`` goes by default: RUN/analysis for a run folder, else ./<name>-analysis."""
+    sources = find_sources(paths)
+    if sources.root is not None:
+        return sources.root / "analysis"
+    name = Path(os.fspath(paths[0])).resolve().name.split(".")[0] or "profile"
+    return Path(f"{name}-analysis")
+
+
+def write_analysis(analysis: Analysis, out: Path) -> None:
+    """Write summary.json and one Parquet file per table into ``out``, all or nothing.
+
+    ``out`` is made anew; raises UsageError where it exists and is not an analysis, so that nothing else is overwritten.
+    """
+    if out.exists() and not (out.is_dir() and ((out / SUMMARY).exists() or not any(out.iterdir()))):
+        raise UsageError(f"{out} exists and is not an analysis: name another folder with -o")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        for name, table in sorted(analysis.tables.items()):
+            pq.write_table(table, fresh / f"{name}.parquet", compression="zstd")
+        content = orjson.dumps(analysis.summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        (fresh / SUMMARY).write_bytes(content)
+        fresh.chmod(0o755)
+        if out.exists():
+            # Whatever else stands in the folder (a report) stays.
+            for file in sorted(fresh.iterdir()):
+                file.replace(out / file.name)
+        else:
+            fresh.replace(out)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def read_analysis(out: Path) -> Analysis:
+    """Read back what write_analysis wrote. Raises BadInputError where ``out`` is not an analysis."""
+    file = out / SUMMARY
+    try:
+        summary = orjson.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadInputError(str(file), "", str(error)) from error
+    if not isinstance(summary, dict) or summary.get("schema_version") != schema.SCHEMA_VERSION:
+        raise BadInputError(str(file), "", f"is not a summary of schema version {schema.SCHEMA_VERSION}")
+    tables = {}
+    for path in sorted(out.glob("*.parquet")):
+        try:
+            tables[path.stem] = pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise BadInputError(str(path), "", str(error)) from error
+    return Analysis(summary, tables)
+
+
+def _index(process: dict[str, Any]) -> int:
+    index = process["process_index"]
+    return index if isinstance(index, int) else 1 << 30
+
+
+def _with_host(table: pa.Table, host: str) -> pa.Table:
+    return table.add_column(
+        0, pa.field("host", pa.string(), nullable=False), pa.repeat(pa.scalar(host), table.num_rows)
+    )

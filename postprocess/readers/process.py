@@ -1,0 +1,107 @@
+"""The files of one process -> one Profile: XLA's trace and our shard on one time axis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.errors import BadInputError
+from xprof_py.postprocess import schema
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.shard import read_shard
+from xprof_py.postprocess.readers.sources import Source
+from xprof_py.postprocess.readers.xspace import read_xspace
+from xprof_py.postprocess.schema import ArgKind
+
+
+def read_process(source: Source) -> Profile:
+    """Read what can be read of one process.
+
+    A file that cannot be read costs itself alone: it has a row in `diagnostics`. Raises BadInputError where none can.
+    ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end.
+    """
+    failures: list[BadInputError] = []
+    run: dict[str, Any] = {}
+    if source.run_file is not None:
+        try:
+            run = orjson.loads(source.run_file.read_bytes())
+            if not isinstance(run, dict):
+                raise ValueError("is not a JSON object")
+        except (OSError, ValueError) as error:
+            failures.append(BadInputError(str(source.run_file), "", str(error)))
+            run = {}
+    parts: list[Profile] = []
+    for path, read in ((source.xspace, read_xspace), (source.shard, read_shard)):
+        if path is None:
+            continue
+        try:
+            parts.append(read(path))
+        except BadInputError as error:
+            failures.append(error)
+    if not parts:
+        raise failures[-1]
+    profile = parts[0] if len(parts) == 1 else together(parts[0], parts[1])
+    rows = [
+        {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
+        for e in failures
+    ]
+    if rows:
+        added = pa.Table.from_pylist(rows, schema=schema.TABLES["diagnostics"])
+        profile = profile.with_tables(diagnostics=pa.concat_tables([profile["diagnostics"], added]))
+    metadata = {**profile.metadata, "run": run}
+    if "drained" in run and run["drained"] is not None:
+        metadata["drained"] = bool(run["drained"])
+    host = str(run.get("hostname") or profile.host)
+    return replace(profile, host=host, metadata=metadata)
+
+
+def together(xspace: Profile, shard: Profile) -> Profile:
+    """XLA's trace and the shard of the same process as one Profile on the XSpace's axis.
+
+    Both stamp with CLOCK_REALTIME of one machine. The capture is what XLA's session saw: outside it nothing is known of
+    the device. An XSpace without absolute time cannot be put beside a shard: the shard is left out, and said so.
+    """
+    if xspace.origin_ns == 0:
+        row = {
+            "severity": "error",
+            "code": "no_common_time",
+            "file": xspace.host,
+            "place": "",
+            "count": 1,
+            "message": "the XSpace does not say when it began: the shard's annotations cannot be placed on its axis",
+        }
+        added = pa.Table.from_pylist([row], schema=schema.TABLES["diagnostics"])
+        return xspace.with_tables(diagnostics=pa.concat_tables([xspace["diagnostics"], added]))
+    shift_ps = (shard.origin_ns - xspace.origin_ns) * 1000
+    lines, events, texts = (xspace[name].num_rows for name in ("lines", "events", "texts"))
+    moved = {
+        "events": _added(_added(shard["events"], "line", lines), "start_ps", shift_ps),
+        "args": _texts_moved(_added(shard["args"], "event", events), texts),
+        "lines": shard["lines"],
+        "texts": shard["texts"],
+        "diagnostics": shard["diagnostics"],
+    }
+    tables = dict(xspace.tables)
+    for name, table in moved.items():
+        both = pa.concat_tables([xspace[name], table]).unify_dictionaries().combine_chunks()
+        tables[name] = both.cast(schema.TABLES[name])
+    return replace(xspace, tables=tables, metadata={**shard.metadata, **xspace.metadata})
+
+
+def _added(table: pa.Table, column: str, amount: int) -> pa.Table:
+    index = table.schema.get_field_index(column)
+    field = table.schema.field(index)
+    return table.set_column(index, field, pc.add(table[column], pa.scalar(amount, field.type)))
+
+
+def _texts_moved(args: pa.Table, texts: int) -> pa.Table:
+    value = np.asarray(args["value"].to_numpy()) + np.where(
+        np.asarray(args["kind"].to_numpy()) == int(ArgKind.TEXT), texts, 0
+    )
+    index = args.schema.get_field_index("value")
+    return args.set_column(index, args.schema.field(index), pa.array(value.astype(np.int64)))

@@ -1,0 +1,454 @@
+"""Reads the recorder's shard (native/include/xprof_py/shard_format.h is its contract) into a Profile."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xprof_py.errors import BadInputError
+from xprof_py.postprocess import schema
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import ArgKind
+
+MAGIC = b"XPRSHARD"
+VERSION = 1
+PLANE = "/host:xprof_py"
+"""Plane of the lines that shards deliver."""
+
+_HEADER = struct.Struct("<8sIIQIIQQ40s32xQ")
+_CHUNK = struct.Struct("<IHHQIIQ")
+_CHUNK_MAGIC = 0x43525058
+_STRINGS, _SCHEMAS, _THREADS, _EVENTS, _CLOCK, _LOSSES, _END = range(1, 8)
+_CLOCKS = {1: "tsc", 2: "cntvct", 3: "monotonic"}
+_MONOTONIC = 3
+_SLOT_BYTES = 32
+_KIND_MORE = 0xFF
+_PAST = 0x10
+_OPEN = np.uint64(2**64 - 1)
+_MASK = 2**64 - 1
+_END_FIELDS = (
+    "written",
+    "dropped_ring",
+    "dropped_budget",
+    "dropped_error",
+    "threads",
+    "names",
+    "more_names",
+    "more_texts",
+    "dropped_args",
+    "reentered",
+    "hook_errors",
+    "write_errors",
+    "last_errno",
+)
+# A clock that is steered gains or loses at most 500 ppm; what is more was a step.
+_STEP_NS = 1_000_000
+_STEER_PPM = 600
+
+U64 = np.dtype("<u8")
+
+
+@dataclass
+class _Shard:
+    """The chunks of one file, taken apart but not yet joined."""
+
+    file: str
+    pid: int
+    clock_kind: int
+    boot_id: str
+    budget_bytes: int
+    ring_bytes: int
+    strings: dict[int, str] = field(default_factory=dict)
+    schemas: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
+    slots: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
+    clock: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    losses: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+    end: dict[str, int] | None = None
+    diagnostics: list[tuple[str, str, str, str, int, str]] = field(default_factory=list)
+
+    def note(self, severity: str, code: str, place: str, count: int, message: str) -> None:
+        self.diagnostics.append((severity, code, self.file, place, count, message))
+
+
+def read_shard(path: str | os.PathLike[str]) -> Profile:
+    """Read one shard.
+
+    Returns a Profile with the tables lines, events, args, texts and diagnostics. ``origin_ns`` is the REALTIME at the
+    first clock sample; ``start_ps`` follows REALTIME as it was steered, without its steps (a step is a diagnostic).
+    ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id, clock, budget_bytes, ring_bytes, totals,
+    finished.
+
+    A shard that was cut off, or damaged after its header, gives what can be read and a row in diagnostics for the rest.
+    Raises BadInputError if the file cannot be read or its header is not one of ours.
+    """
+    name = os.fspath(path)
+    try:
+        content = np.fromfile(name, dtype=np.uint8)
+    except OSError as error:
+        raise BadInputError(name, "", error.strerror or str(error)) from error
+    shard = _read_header(name, content)
+    _read_chunks(shard, content)
+    return _profile(shard)
+
+
+def _read_header(name: str, content: np.ndarray[Any, Any]) -> _Shard:
+    raw = content[: _HEADER.size].tobytes()
+    if not MAGIC.startswith(raw[:8]) or not raw:
+        raise BadInputError(name, "byte 0", "not a shard of xprof_py")
+    if len(raw) < _HEADER.size:
+        raise BadInputError(name, f"byte {len(raw)}", f"the file ends inside its header of {_HEADER.size} bytes")
+    _, version, header_bytes, pid, clock_kind, _, budget_bytes, ring_bytes, boot_id, checksum = _HEADER.unpack(raw)
+    if version != VERSION:
+        raise BadInputError(name, "byte 8", f"shard version {version}; this release reads version {VERSION}")
+    if header_bytes != _HEADER.size or _checksum(content[: _HEADER.size], _HEADER.size - 8, checksum) != checksum:
+        raise BadInputError(name, "byte 0", "the header is damaged (its checksum does not match)")
+    if clock_kind not in _CLOCKS:
+        raise BadInputError(name, "byte 24", f"unknown clock {clock_kind}")
+    return _Shard(name, pid, clock_kind, boot_id.rstrip(b"\0").decode("ascii", "replace"), budget_bytes, ring_bytes)
+
+
+def _checksum(chunk: np.ndarray[Any, Any], at: int, stored: int) -> int:
+    """The checksum of a chunk whose own checksum, ``stored``, is the word at byte ``at``."""
+    words = chunk.view(U64)
+    n = len(words)
+    a = int(words.sum(dtype=U64)) - stored
+    b = int(np.dot(words, np.arange(n, 0, -1, dtype=U64))) - (n - at // 8) * stored
+    b &= _MASK
+    return (a & _MASK) ^ ((b << 32 | b >> 32) & _MASK)
+
+
+def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any]) -> None:
+    size = len(content)
+    at = _HEADER.size
+    expected = 0
+    unknown: dict[int, int] = {}
+    while at < size:
+        if at + _CHUNK.size > size:
+            shard.note("warning", "shard_truncated", f"byte {at}", 1, "the file ends inside a chunk's header")
+            break
+        magic, kind, _, length, sequence, thread, checksum = _CHUNK.unpack_from(content, at)
+        if magic != _CHUNK_MAGIC or length % 8:
+            shard.note("error", "shard_damaged", f"byte {at}", 1, "no chunk begins here; the rest is not read")
+            break
+        body = at + _CHUNK.size
+        if body + length > size:
+            _read_cut_chunk(shard, kind, thread, content[body:], at, length)
+            break
+        following = body + length
+        if _checksum(content[at:following], _CHUNK.size - 8, checksum) != checksum:
+            shard.note(
+                "error", "shard_damaged", f"byte {at}", 1, f"the checksum of a chunk of type {kind} does not match"
+            )
+        else:
+            if sequence != expected:
+                missing = f"chunk {sequence} follows chunk {expected - 1}"
+                shard.note("error", "shard_damaged", f"byte {at}", abs(sequence - expected), missing)
+            if not _read_chunk(shard, kind, thread, content[body:following]):
+                unknown[kind] = unknown.get(kind, 0) + 1
+        expected = sequence + 1
+        at = following
+    for kind, count in sorted(unknown.items()):
+        shard.note("warning", "unknown_chunk", f"type {kind}", count, "written by a newer release; not read")
+    if shard.end is None:
+        message = "the recorder was not stopped: its last moments, at most about 0.1 s, are missing"
+        shard.note("warning", "shard_not_finished", "", 1, message)
+
+
+def _read_cut_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any], at: int, length: int) -> None:
+    """A chunk that the end of the file cuts: its whole events are good, as events are written one after the other."""
+    message = f"the file ends {length - len(body)} bytes before its last chunk does"
+    shard.note("warning", "shard_truncated", f"byte {at}", 1, message)
+    if kind == _EVENTS:
+        whole = len(body) // _SLOT_BYTES * _SLOT_BYTES
+        if whole:
+            shard.slots.append((thread, body[:whole]))
+
+
+def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any]) -> bool:
+    if kind == _EVENTS:
+        shard.slots.append((thread, body))
+    elif kind == _CLOCK:
+        shard.clock.append(body)
+    elif kind == _STRINGS:
+        for identity, text in _records(body, "<II"):
+            shard.strings[identity] = text.decode("utf-8", "replace")
+    elif kind == _THREADS:
+        raw = body.tobytes()
+        at = 0
+        while at < len(raw):
+            index, length, tid = struct.unpack_from("<IIQ", raw, at)
+            shard.threads[index] = (tid, raw[at + 16 : at + 16 + length].decode("utf-8", "replace"))
+            at += 16 + (length + 7) // 8 * 8
+    elif kind == _SCHEMAS:
+        raw = body.tobytes()
+        at = 0
+        while at < len(raw):
+            identity, count, kinds = struct.unpack_from("<IIQ", raw, at)
+            shard.schemas[identity] = (struct.unpack_from(f"<{count}I", raw, at + 16), kinds)
+            at += 16 + (4 * count + 7) // 8 * 8
+    elif kind == _LOSSES:
+        for thread_index, *totals in struct.iter_unpack("<I4xQQQQ", body.tobytes()):
+            shard.losses[thread_index] = (totals[0], totals[1], totals[2], totals[3])
+    elif kind == _END:
+        shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}Q", body), strict=True))
+    else:
+        return False
+    return True
+
+
+def _records(body: np.ndarray[Any, Any], layout: str) -> list[tuple[int, bytes]]:
+    raw = body.tobytes()
+    head = struct.calcsize(layout)
+    found = []
+    at = 0
+    while at < len(raw):
+        identity, length = struct.unpack_from(layout, raw, at)
+        found.append((identity, raw[at + head : at + head + length]))
+        at += head + (length + 7) // 8 * 8
+    return found
+
+
+@dataclass(frozen=True)
+class _TickMap:
+    """Ticks to picoseconds since the origin: linear between the clock samples, the outer pieces extended."""
+
+    ticks: np.ndarray[Any, Any]
+    at_ps: np.ndarray[Any, Any]
+    ps_per_tick: np.ndarray[Any, Any]
+
+    def to_ps(self, ticks: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        piece = np.clip(np.searchsorted(self.ticks, ticks, side="right") - 1, 0, len(self.ps_per_tick) - 1)
+        # A piece is about a second long: its ticks fit a double exactly, and the product is good to a nanosecond.
+        distance = (ticks - self.ticks[piece]).view(np.int64).astype(np.float64)
+        return self.at_ps[piece] + np.rint(distance * self.ps_per_tick[piece]).astype(np.int64)
+
+
+def _tick_map(shard: _Shard) -> tuple[int, _TickMap | None]:
+    """The origin (REALTIME ns at the first sample) and the map; None without two samples (one for MONOTONIC ticks)."""
+    if not shard.clock:
+        return 0, None
+    samples = np.concatenate(shard.clock).view(U64).reshape(-1, 4)
+    ticks = samples[:, 0].copy()
+    monotonic_ns = samples[:, 1].astype(np.int64)
+    realtime_ns = samples[:, 2].astype(np.int64)
+    origin_ns = int(realtime_ns[0])
+    keep = np.concatenate([[True], np.diff(ticks.view(np.int64)) > 0])
+    ticks, monotonic_ns, realtime_ns = ticks[keep], monotonic_ns[keep], realtime_ns[keep]
+    if len(ticks) == 1:
+        if shard.clock_kind != _MONOTONIC:
+            return origin_ns, None
+        return origin_ns, _TickMap(ticks, np.zeros(1, np.int64), np.array([1000.0]))
+    passed_ns = np.diff(monotonic_ns)
+    steered_ns = np.diff(realtime_ns - monotonic_ns)
+    stepped = np.abs(steered_ns) > _STEP_NS + passed_ns * _STEER_PPM // 1_000_000
+    for i in np.flatnonzero(stepped).tolist():
+        place = f"{(int(monotonic_ns[i]) - int(monotonic_ns[0])) / 1e9:.3f} s"
+        message = f"the system's clock was set by {int(steered_ns[i]) / 1e6:+.3f} ms; later times are on the old one"
+        shard.note("warning", "clock_stepped", place, 1, message)
+    at_ps = np.concatenate([[0], np.cumsum(passed_ns + np.where(stepped, 0, steered_ns))]) * 1000
+    return origin_ns, _TickMap(ticks, at_ps, np.diff(at_ps) / np.diff(ticks.view(np.int64)))
+
+
+def _profile(shard: _Shard) -> Profile:
+    origin_ns, tick_map = _tick_map(shard)
+    slots, thread, first, is_whole = _find_events(shard)
+    if tick_map is None and len(first):
+        message = "events without two clock samples before them: their times cannot be told"
+        shard.note("error", "no_clock", "", len(first), message)
+        first = first[:0]
+        is_whole = is_whole[:0]
+    events, args, texts, end_ps = _event_tables(shard, tick_map, slots, thread, first, is_whole)
+    _note_losses(shard)
+    threads = sorted(shard.threads.items())
+    lines = schema.table(
+        "lines",
+        {
+            "plane": [PLANE] * len(threads),
+            "name": [name for _, (_, name) in threads],
+            "line_id": [index for index, _ in threads],
+            "thread_id": [tid for _, (tid, _) in threads],
+            "source": ["shard"] * len(threads),
+            "clock_domain": [shard.boot_id] * len(threads),
+        },
+    )
+    last_ps = int(tick_map.at_ps[-1]) if tick_map is not None else 0
+    rows = list(zip(*shard.diagnostics, strict=True)) if shard.diagnostics else [()] * 6
+    diagnostics = schema.table("diagnostics", dict(zip(schema.TABLES["diagnostics"].names, rows, strict=True)))
+    metadata = {
+        "pid": shard.pid,
+        "tids": [tid for _, (tid, _) in threads],
+        "boot_id": shard.boot_id,
+        "clock": _CLOCKS[shard.clock_kind],
+        "budget_bytes": shard.budget_bytes,
+        "ring_bytes": shard.ring_bytes,
+        "finished": shard.end is not None,
+        "totals": shard.end or {},
+    }
+    tables = {"lines": lines, "events": events, "args": args, "texts": texts, "diagnostics": diagnostics}
+    return Profile(
+        host=Path(shard.file).stem,
+        origin_ns=origin_ns,
+        capture_start_ps=0,
+        capture_end_ps=max(last_ps, end_ps),
+        metadata=metadata,
+    ).with_tables(**tables)
+
+
+def _find_events(
+    shard: _Shard,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """All slots (n, 4), the thread of each, the rows where an event begins, and whether all its slots are there."""
+    known = [(thread, body) for thread, body in shard.slots if thread in shard.threads]
+    lost = [body for thread, body in shard.slots if thread not in shard.threads]
+    if lost:
+        count = sum(len(body) for body in lost) // _SLOT_BYTES
+        shard.note("error", "unknown_thread", "", count, "event slots of threads whose record is damaged")
+    if not known:
+        none = np.zeros(0, np.int64)
+        return np.zeros((0, 4), U64), none, none, none.astype(bool)
+    slots = np.concatenate([body for _, body in known]).view(U64).reshape(-1, 4)
+    thread = np.repeat([t for t, _ in known], [len(body) // _SLOT_BYTES for _, body in known])
+    kind = (slots[:, 2] >> np.uint64(32)) & np.uint64(0xFF)
+    first = np.flatnonzero(kind != _KIND_MORE)
+    wanted = ((slots[first, 2] >> np.uint64(40)) & np.uint64(0x0F)).astype(np.int64)
+    there = np.diff(np.append(first, len(slots)))
+    is_whole = wanted == there
+    # An event that the end of the file cut has lost arguments, and counts as lost with them.
+    broken = int(len(first) - is_whole.sum())
+    if broken:
+        shard.note("warning", "event_cut", "", broken, "events whose arguments are incomplete; not read")
+    return slots, thread, first[is_whole], is_whole[is_whole]
+
+
+def _event_tables(
+    shard: _Shard,
+    tick_map: _TickMap | None,
+    slots: np.ndarray[Any, Any],
+    thread: np.ndarray[Any, Any],
+    first: np.ndarray[Any, Any],
+    is_whole: np.ndarray[Any, Any],
+) -> tuple[pa.Table, pa.Table, pa.Table, int]:
+    if tick_map is None or not len(first):
+        return schema.empty("events"), schema.empty("args"), schema.empty("texts"), 0
+    word = slots[first, 2]
+    flags = (word >> np.uint64(40)) & np.uint64(0xFF)
+    raw_duration = slots[first, 1]
+    is_open = raw_duration == _OPEN
+    is_past = (flags & np.uint64(_PAST)) != 0
+    stamp_ps = tick_map.to_ps(slots[first, 0])
+    end_ps = tick_map.to_ps(slots[first, 0] + np.where(is_open | is_past, np.uint64(0), raw_duration))
+    past_ps = np.where(is_past, raw_duration, np.uint64(0)).astype(np.int64) * 1000
+    start_ps = stamp_ps - past_ps
+    duration_ps = end_ps - start_ps
+
+    order_of_line = {index: row for row, index in enumerate(sorted(shard.threads))}
+    indices = np.array(sorted(order_of_line), np.int64)
+    line = np.searchsorted(indices, thread[first]).astype(np.int32)
+    longest_first = np.where(is_open, np.iinfo(np.int64).min, -duration_ps)
+    # Equal starts and lengths: what ended later encloses.
+    order = np.lexsort((-np.arange(len(first)), longest_first, start_ps, line))
+
+    names, name_row = _dictionary(shard, word & np.uint64(0xFFFFFFFF))
+    events = pa.Table.from_arrays(
+        [
+            pa.array(line[order]),
+            pa.DictionaryArray.from_arrays(pa.array(name_row[order]), names),
+            pa.array(((word >> np.uint64(32)) & np.uint64(0xFF)).astype(np.uint8)[order]),
+            pa.array(start_ps[order]),
+            pa.array(duration_ps[order], mask=is_open[order]),
+        ],
+        schema=schema.TABLES["events"],
+    )
+    row_of = np.empty(len(first), np.int64)
+    row_of[order] = np.arange(len(first))
+    args, texts = _args_tables(shard, slots, first, (word >> np.uint64(48)).astype(np.int64), row_of)
+    return events, args, texts, int(end_ps.max())
+
+
+def _dictionary(shard: _Shard, ids: np.ndarray[Any, Any]) -> tuple[pa.Array, np.ndarray[Any, Any]]:
+    """The strings of these ids, each once, and for each id its row among them."""
+    used, row = np.unique(ids, return_inverse=True)
+    missing = [i for i in used.tolist() if i not in shard.strings]
+    if missing:
+        shard.note("error", "unknown_string", "", len(missing), "names whose record is damaged, shown as (unknown N)")
+    texts = [shard.strings.get(i, f"(unknown {i})") for i in used.tolist()]
+    return pa.array(texts, pa.string()), row.astype(np.int32)
+
+
+def _args_tables(
+    shard: _Shard,
+    slots: np.ndarray[Any, Any],
+    first: np.ndarray[Any, Any],
+    schema_id: np.ndarray[Any, Any],
+    row_of: np.ndarray[Any, Any],
+) -> tuple[pa.Table, pa.Table]:
+    parts: list[tuple[np.ndarray[Any, Any], ...]] = []
+    for used in np.unique(schema_id[schema_id != 0]).tolist():
+        chosen = np.flatnonzero(schema_id == used)
+        if used not in shard.schemas:
+            message = "events whose arguments' schema is damaged; read without arguments"
+            shard.note("error", "unknown_schema", f"schema {used}", len(chosen), message)
+            continue
+        keys, kinds = shard.schemas[used]
+        for i, key in enumerate(keys):
+            offset, column = (0, 3) if i == 0 else (1 + (i - 1) // 3, (0, 1, 3)[(i - 1) % 3])
+            value = slots[first[chosen] + offset, column]
+            n = len(chosen)
+            kind = kinds >> 4 * i & 0xF
+            parts.append(
+                (row_of[chosen], np.full(n, i), np.full(n, key, U64), np.full(n, kind, np.uint8), value.view(np.int64))
+            )
+    if not parts:
+        return schema.empty("args"), schema.empty("texts")
+    event, position, key_id, kind_of, raw = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((position, event))
+    kind_of, raw = kind_of[order], raw[order]
+    is_text = kind_of == ArgKind.TEXT
+    texts, text_row = _dictionary(shard, raw[is_text].view(U64))
+    raw[is_text] = text_row
+    keys_used, key_row = _dictionary(shard, key_id[order])
+    args = pa.Table.from_arrays(
+        [
+            pa.array(event[order]),
+            pa.DictionaryArray.from_arrays(pa.array(key_row), keys_used),
+            pa.array(kind_of),
+            pa.array(raw),
+        ],
+        schema=schema.TABLES["args"],
+    )
+    return args, pa.Table.from_arrays([texts.cast(pa.large_string())], schema=schema.TABLES["texts"])
+
+
+def _note_losses(shard: _Shard) -> None:
+    causes = ("the thread's ring was full", "the shard had reached its budget", "the shard could not be written")
+    codes = ("dropped_ring", "dropped_budget", "dropped_error")
+    by_thread = dict.fromkeys(codes, 0)
+    for index, (_, *dropped) in sorted(shard.losses.items()):
+        tid, name = shard.threads.get(index, (0, "?"))
+        for code, cause, count in zip(codes, causes, dropped, strict=True):
+            by_thread[code] += count
+            if count:
+                shard.note("error", code, f"thread {tid} ({name})", count, f"events dropped: {cause}")
+    if shard.end is None:
+        return
+    for code, cause in zip(codes, causes, strict=True):
+        if shard.end[code] > by_thread[code]:
+            rest = shard.end[code] - by_thread[code]
+            shard.note("error", code, "", rest, f"events dropped: {cause}")
+    for code, severity, message in (
+        ("more_names", "warning", 'uses of names past the limit, recorded as "(more names)"'),
+        ("more_texts", "warning", 'text arguments past the limit, recorded as "(more texts)"'),
+        ("dropped_args", "warning", "arguments past the limits"),
+        ("reentered", "error", "spans not recorded: their object was entered again while it was open"),
+        ("hook_errors", "warning", "exceptions in the profiler's own hooks"),
+        ("write_errors", "error", f"failed writes of the shard, the last: {os.strerror(shard.end['last_errno'])}"),
+    ):
+        if shard.end[code]:
+            shard.note(severity, code, "", shard.end[code], message)

@@ -1,0 +1,173 @@
+"""Which files make up a job: from what a person names (run folder, folder, glob, files) to one entry per process."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xprof_py.errors import BadInputError
+from xprof_py.postprocess.readers.sniff import sniff
+
+XSPACE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".xspace.pb")
+SHARD_SUFFIX = ".xpr"
+_SKIPPED_FOLDERS = frozenset({"analysis", ".git", "__pycache__"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one process. At least one of ``xspace`` and ``shard`` is there."""
+
+    key: str
+    xspace: Path | None = None
+    shard: Path | None = None
+    run_file: Path | None = None
+
+
+@dataclass
+class Sources:
+    """The processes of one job, in order of key; ``root`` is the run folder where there is one."""
+
+    processes: list[Source]
+    root: Path | None
+    diagnostics: list[dict[str, Any]] = field(default_factory=list)
+
+
+def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
+    """Find the profiles that ``paths`` name, all of one job.
+
+    A path is a run folder, a folder of profiles, a file or a glob pattern. Caches of other tools are passed over.
+    Raises BadInputError where a path does not exist, holds no profile, or holds those of several jobs (it lists them).
+    """
+    expanded = [found for path in paths for found in _expand(os.fspath(path))]
+    if len(expanded) == 1 and expanded[0].is_dir():
+        return _run_folder(expanded[0]) if is_run_folder(expanded[0]) else _folder(expanded[0])
+    files: list[Path] = []
+    for path in expanded:
+        files += _profiles_below(path) if path.is_dir() else [path]
+    return Sources(_pair(sorted(set(files))), None)
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether ``capture`` made this folder."""
+    return any((path / "run").glob("*.json")) or any((path / "shards").glob(f"*{SHARD_SUFFIX}"))
+
+
+def _expand(path: str) -> list[Path]:
+    if Path(path).exists():
+        return [Path(path)]
+    if glob.has_magic(path):
+        found = sorted(Path(p) for p in glob.glob(path, recursive=True))
+        if found:
+            return found
+        raise BadInputError(path, "", "no file matches this pattern")
+    raise BadInputError(path, "", "no such file or folder")
+
+
+def _profiles_below(folder: Path) -> list[Path]:
+    out = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
+        out += [Path(where, f) for f in sorted(files) if f.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX))]
+    return out
+
+
+def _newest_session(sessions: Iterable[Path]) -> tuple[Path | None, list[dict[str, Any]]]:
+    """The session folder written last, and a diagnostics row where there are others."""
+    known = sorted((s for s in sessions if s.is_dir()), key=lambda s: (s.stat().st_mtime_ns, s.name))
+    if not known:
+        return None, []
+    rows = []
+    if len(known) > 1:
+        rows.append(
+            {
+                "severity": "warning",
+                "code": "several_sessions",
+                "file": str(known[-1].parent),
+                "place": "",
+                "count": len(known),
+                "message": f"several sessions: only the newest is read, {known[-1].name}; the others are "
+                + ", ".join(s.name for s in known[:-1]),
+            }
+        )
+    return known[-1], rows
+
+
+def _run_folder(root: Path) -> Sources:
+    session, diagnostics = _newest_session((root / "plugins" / "profile").glob("*"))
+    files = _profiles_below(session) if session is not None else []
+    files += sorted((root / "shards").glob(f"*{SHARD_SUFFIX}"))
+    run_files = sorted((root / "run").glob("*.json"))
+    processes = _pair(files, run_files)
+    if not processes:
+        raise BadInputError(str(root), "", "the run folder holds no profile: neither a shard nor an XSpace")
+    return Sources(processes, root, diagnostics)
+
+
+def _folder(root: Path) -> Sources:
+    files = _profiles_below(root)
+    if not files:
+        raise BadInputError(str(root), "", "no profile in this folder (looked for *.xplane.pb and *.xpr)")
+    by_folder: dict[Path, list[Path]] = defaultdict(list)
+    for file in files:
+        by_folder[file.parent].append(file)
+    diagnostics: list[dict[str, Any]] = []
+    if len(by_folder) > 1 and len({folder.parent for folder in by_folder}) == 1:
+        parent = next(iter(by_folder)).parent
+        if parent.name == "profile":
+            session, diagnostics = _newest_session(by_folder)
+            by_folder = {session: by_folder[session]} if session is not None else by_folder
+    if len(by_folder) > 1:
+        listed = "\n".join(f"  {folder} ({len(found)} files)" for folder, found in sorted(by_folder.items()))
+        raise BadInputError(
+            str(root), "", f"holds the profiles of several jobs; name one of them, or its files:\n{listed}"
+        )
+    return Sources(_pair(next(iter(by_folder.values()))), None, diagnostics)
+
+
+def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]:
+    """One Source per process: shards `<rank>-<pid>.xpr` and XSpaces `<rank>.xplane.pb` of one rank belong together."""
+    shards: dict[str, Path] = {}
+    spaces: dict[str, Path] = {}
+    for file in files:
+        if file.name.endswith(SHARD_SUFFIX) or (not _is_space(file) and sniff(file) == "shard"):
+            shards[_unique(_stem(file), shards)] = file
+        else:
+            spaces[_unique(_stem(file), spaces)] = file
+    runs = {_stem(file): file for file in run_files}
+    out = []
+    for key, shard in shards.items():
+        rank = key.rsplit("-", 1)[0]
+        out.append(Source(key, spaces.pop(rank, spaces.pop(key, None)), shard, runs.get(key)))
+    for key, space in spaces.items():
+        run_file = next((file for name, file in runs.items() if name.rsplit("-", 1)[0] == key), None)
+        out.append(Source(key, space, None, run_file))
+    return sorted(out, key=lambda source: (_natural(source.key), str(source.xspace), str(source.shard)))
+
+
+def _is_space(file: Path) -> bool:
+    return file.name.endswith(XSPACE_SUFFIXES)
+
+
+def _stem(file: Path) -> str:
+    for suffix in (*XSPACE_SUFFIXES, SHARD_SUFFIX, ".json"):
+        if file.name.endswith(suffix):
+            return file.name.removesuffix(suffix)
+    return file.name
+
+
+def _unique(key: str, taken: dict[str, Path]) -> str:
+    number, out = 2, key
+    while out in taken:
+        out = f"{key} ({number})"
+        number += 1
+    return out
+
+
+def _natural(key: str) -> tuple[int, int, str]:
+    head = key.split("-", 1)[0]
+    return (0, int(head), key) if head.isdigit() else (1, 0, key)

@@ -1,0 +1,279 @@
+"""summary.json: the answer of one analysis as one JSON object, from finished tables. Fields stay; more may come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.rules import verdict as verdict_rule
+from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.schema import CLASSES
+
+SCHEMA_VERSION = 1
+TOP_OPS = 20
+SLOWEST = 5
+UNKNOWN_ROWS = 8
+
+
+def build_summary(
+    *,
+    processes: Sequence[dict[str, Any]],
+    merged: pa.Table,
+    step_classes: pa.Table,
+    replayed: pa.Table,
+    gaps: pa.Table,
+    ops: pa.Table,
+    spans: pa.Table,
+    compiles: pa.Table,
+    diagnostics: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """Build the summary.
+
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead). ``merged``
+    is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
+    """
+    phases = breakdown.used_phases(merged)
+    shares = breakdown.shares(merged, phases)
+    steps = step_classes.filter(pc.equal(step_classes["kind"], "step"))
+    used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
+    lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
+    step_ms = _step_ms(used)
+    predicted = verdict_rule.prediction(replayed)
+    notes = list(diagnostics)
+    if shares is None:
+        notes.append(_no_steps(steps))
+    whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
+    evidence = rows_by_class(
+        gaps=gaps,
+        ops=ops,
+        spans=spans,
+        compiles=compiles,
+        phases=phases,
+        steps=len(step_ms),
+        lanes=lanes,
+        whole_s=whole_s,
+    )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
+        "capture": processes[0]["capture"] if processes else None,
+        "steps": _step_counts(steps, phases),
+        "step_ms": _quantiles(step_ms),
+        "breakdown": shares,
+        "lanes": _lanes(merged, phases, processes),
+        "outside_steady": breakdown.outside(merged, phases),
+        "verdict": verdict_rule.verdict(shares, predicted, evidence) if shares else None,
+        "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
+        "predictions": _predictions(predicted),
+        "clocks": _clocks(processes),
+        "straggler": None,
+        "top_ops": _top_ops(ops, lanes, whole_s),
+        "compiles": _compiles(compiles),
+        "slowest_steps": _slowest(steps),
+        "unknown": _unknown(gaps, phases, lanes, whole_s),
+        "overhead": _overhead(processes),
+        "diagnostics": _counted(notes),
+    }
+
+
+def _no_steps(steps: pa.Table) -> dict[str, Any]:
+    if steps.num_rows:
+        why = "no step could be measured: the reasons stand with the steps"
+    else:
+        why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
+    return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
+
+
+def _keys(steps: pa.Table) -> list[tuple[str, int, int]]:
+    return list(
+        zip(steps["name"].to_pylist(), steps["number"].to_pylist(), steps["occurrence"].to_pylist(), strict=True)
+    )
+
+
+def _step_counts(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
+    phase_of: dict[tuple[str, int, int], set[str]] = {}
+    missing = []
+    told = set()
+    for key, phase, reason, host in zip(
+        _keys(steps), steps["phase"].to_pylist(), steps["reason"].to_pylist(), steps["host"].to_pylist(), strict=True
+    ):
+        phase_of.setdefault(key, set()).add(phase)
+        if phase == "unmeasured" and (key, host) not in told:
+            told.add((key, host))
+            missing.append({"step": key[1], "name": key[0], "host": host, "why": reason})
+    order = ("unmeasured", "partial", "warmup", "outlier", "steady")
+    counts = Counter(next(p for p in order if p in found) for found in phase_of.values())
+    return {
+        "count": len(phase_of),
+        "phases": {p: counts.get(p, 0) for p in ("warmup", "steady", "outlier", "partial", "unmeasured")},
+        "missing": missing,
+        "used": "steady" if phases == ("steady",) else "all measured",
+    }
+
+
+def _step_ms(used: pa.Table) -> list[float]:
+    """Per step: the window in ms, mean over lanes."""
+    means = used.group_by(["name", "number", "occurrence"]).aggregate([("window_ps", "mean")])
+    return [float(v) / 1e9 for v in means["window_ps_mean"].to_pylist()]
+
+
+def _quantiles(step_ms: list[float]) -> dict[str, float] | None:
+    if not step_ms:
+        return None
+    p10, median, p90 = (float(v) for v in np.quantile(np.array(step_ms), [0.1, 0.5, 0.9]))
+    return {"median": median, "p10": p10, "p90": p90, "mean": sum(step_ms) / len(step_ms)}
+
+
+def _lanes(merged: pa.Table, phases: tuple[str, ...], processes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    devices = {p["host"]: p["devices"] for p in processes}
+    out = []
+    for line in breakdown.by_lane(merged, phases):
+        names = devices.get(line["host"], [])
+        device = names[line["lane"]] if line["lane"] < len(names) else "host"
+        out.append({"host": line["host"], "lane": line["lane"], "device": device, "breakdown": line["breakdown"]})
+    return out
+
+
+def _predictions(predicted: verdict_rule.Prediction | None) -> dict[str, Any] | None:
+    if predicted is None:
+        return None
+    return {
+        "step_ms": predicted.measured_ps / 1e9,
+        "unchanged_ms": predicted.unchanged_ps / 1e9,
+        "believed": predicted.believed(),
+        "without_ms": {name: value / 1e9 for name, value in predicted.without_ps.items()},
+    }
+
+
+def _clocks(processes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One host is its own reference. Several are not aligned in this version, and say so."""
+    alone = len(processes) <= 1
+    return [
+        {
+            "host": p["host"],
+            "offset_ns": 0 if alone else None,
+            "drift_ppm": 0.0 if alone else None,
+            "error_ns": 0 if alone else None,
+            "method": "reference" if alone else "none",
+            "status": "aligned" if alone else "unaligned",
+        }
+        for p in processes
+    ]
+
+
+def _top_ops(ops: pa.Table, lanes: int, whole_s: float) -> list[dict[str, Any]]:
+    out = []
+    for row in ops.slice(0, TOP_OPS).to_pylist():
+        seconds = row["total_ps"] / 1e12 / lanes
+        out.append(
+            {
+                "op": row["op"],
+                "opcode": row["opcode"],
+                "class": row["class"],
+                "program": row["program"],
+                "source": row["source"] or None,
+                "op_name": row["op_name"],
+                "total_s": seconds,
+                "share": min(seconds / whole_s, 1.0) if whole_s else None,
+                "count": row["count"],
+                "mean_us": row["mean_ps"] / 1e6,
+            }
+        )
+    return out
+
+
+def _compiles(compiles: pa.Table) -> dict[str, Any]:
+    rows = compiles.to_pylist()
+    finished = [row for row in rows if row["stage"] == "compile"]
+    functions: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        entry = functions.setdefault(row["function"], {"function": row["function"], "count": 0, "total_s": 0.0})
+        entry["count"] += row["count"] if row["stage"] == "compile" else 0
+        entry["total_s"] += row["total_ps"] / 1e12
+    return {
+        "count": sum(row["count"] for row in finished),
+        "total_s": sum(row["total_ps"] for row in finished) / 1e12,
+        "source": rows[0]["source"] if rows else None,
+        "during_steps": [
+            {
+                "step": row["step_number"],
+                "name": row["step_name"],
+                "function": row["function"],
+                "phase": row["phase"],
+                "seconds": row["total_ps"] / 1e12,
+            }
+            for row in sorted(finished, key=lambda r: (r["step_number"] is None, r["step_number"], r["function"]))
+            if row["step_number"] is not None
+        ],
+        "by_function": sorted(
+            (f for f in functions.values() if f["count"]), key=lambda f: (-f["total_s"], f["function"])
+        ),
+    }
+
+
+def _slowest(steps: pa.Table) -> list[dict[str, Any]]:
+    measured = steps.filter(pc.greater(steps["window_ps"], 0)).sort_by(
+        [("window_ps", "descending"), ("host", "ascending"), ("lane", "ascending"), ("start_ps", "ascending")]
+    )
+    out = []
+    for row in measured.slice(0, SLOWEST).to_pylist():
+        largest = max(CLASSES, key=lambda name: row[f"{name}_ps"])
+        out.append(
+            {
+                "host": row["host"],
+                "lane": row["lane"],
+                "step": row["number"],
+                "name": row["name"],
+                "number": row["number"],
+                "ms": row["window_ps"] / 1e9,
+                "phase": row["phase"],
+                "largest_class": largest,
+                "why": row["reason"] or f"{row[f'{largest}_ps'] / max(row['window_ps'], 1):.0%} {largest}",
+            }
+        )
+    return out
+
+
+def _unknown(gaps: pa.Table, phases: tuple[str, ...], lanes: int, whole_s: float) -> list[dict[str, Any]]:
+    totals: Counter[str] = Counter()
+    for row in gaps.to_pylist():
+        if row["cause"] == "unknown" and row["phase"] in phases:
+            totals[row["evidence"]] += row["length_ps"]
+    out = []
+    for evidence, length in sorted(totals.items(), key=lambda pair: (-pair[1], pair[0]))[:UNKNOWN_ROWS]:
+        seconds = length / 1e12 / lanes
+        spans = [] if evidence.startswith("no ") else evidence.split(", ")
+        why = evidence if not spans else "a span was open that is no evidence of work"
+        out.append({"why": why, "seconds": seconds, "share": seconds / whole_s if whole_s else None, "spans": spans})
+    return out
+
+
+def _overhead(processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Numbers of the run files, added up over processes."""
+    totals: dict[str, Any] = {}
+    for process in processes:
+        found = process["overhead"] or {}
+        for key, value in {**found, **(found.get("recorder") or {})}.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                totals[key] = totals.get(key, 0) + value
+    return totals
+
+
+def _counted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Errors first; rows that say the same are one row with their counts added up."""
+    merged: dict[tuple[str, ...], int] = {}
+    for row in rows:
+        key = tuple(str(row[name]) for name in ("severity", "code", "file", "place", "message"))
+        merged[key] = merged.get(key, 0) + int(row["count"])
+    severity = {"error": 0, "warning": 1, "note": 2}
+    names = ("severity", "code", "file", "place", "message")
+    return [
+        {**dict(zip(names, key, strict=True)), "count": count}
+        for key, count in sorted(merged.items(), key=lambda pair: (severity.get(pair[0][0], 3), pair[0]))
+    ]

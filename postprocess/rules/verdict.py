@@ -1,0 +1,134 @@
+"""The verdict: the class or cause whose removal saves most, found by replaying the steps without it.
+
+Never by subtraction. Where the replay of the unchanged steps misses the measured ones by more than REPLAY_TOLERANCE its
+predictions are not believed: then the largest share is named, and no step time without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+REPLAY_TOLERANCE = 0.02
+"""Part of the measured step time; what a replay with nothing removed must keep to be believed."""
+
+SENTENCE = {
+    "compute": "the device computes",
+    "memory": "the device is bound by memory bandwidth",
+    "collective": "the devices exchange data",
+    "host_device": "data is copied between host and device",
+    "compiler": "the program is traced and compiled",
+    "input": "the device waits for the next batch",
+    "checkpoint": "the device waits for a checkpoint",
+    "host": "the device waits for the host to dispatch work",
+    "device_wait": "launched work waits for the device itself, another stream or a peer",
+    "no_work": "there is no work to do",
+    "unknown": "the device waits, and nothing recorded says why",
+}
+
+ADVICE = {
+    "compute": "Start with the op at the top of the list: its source line is where a smaller dtype, a better shape or "
+    "a fused kernel pays.",
+    "memory": "Fuse the ops at the top of the list or keep their data in a smaller dtype: they move more bytes than "
+    "they compute on.",
+    "collective": "Overlap the collectives with compute, or send less: larger batches per exchange, a smaller dtype.",
+    "host_device": "Copy the next batch while this one computes (device_put ahead of use), or keep the data on the "
+    "device.",
+    "compiler": "Make the shapes and static arguments of the named function the same in every step: pad or bucket "
+    "them.",
+    "input": "Prepare batches ahead of the loop, in a worker thread or process, or make the named loader cheaper.",
+    "checkpoint": "Save in the background: copy to the host, then write in another thread.",
+    "host": "Launch less often: put more of the step into one jitted function, or let the host run ahead.",
+    "device_wait": "Look at what the device waits for between the named ops: short ops, dependences, busy cores.",
+    "no_work": "Nothing to do: the program had no work for the device.",
+    "unknown": "Put wrap_input around the data loader, `with checkpoint():` around saving and `with trace(...)` around "
+    "the rest of the loop body, and record again: then this time has a name.",
+}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Mean step time as measured, as replayed unchanged, and as replayed without each class. Picoseconds."""
+
+    steps: int
+    measured_ps: int
+    unchanged_ps: int
+    without_ps: Mapping[str, int] = field(default_factory=dict)
+
+    def believed(self) -> bool:
+        """Whether the unchanged replay keeps REPLAY_TOLERANCE."""
+        return abs(self.unchanged_ps - self.measured_ps) <= REPLAY_TOLERANCE * max(self.measured_ps, 1)
+
+
+def prediction(finished: Any) -> Prediction | None:
+    """From the finished table of replay.step_replay; None where there was nothing to replay."""
+    rows = {row["removed"]: row for row in finished.to_pylist()}
+    if "nothing" not in rows:
+        return None
+    unchanged = rows.pop("nothing")
+    return Prediction(
+        unchanged["steps"],
+        unchanged["measured_ps"],
+        unchanged["replayed_ps"],
+        {name: row["replayed_ps"] for name, row in rows.items()},
+    )
+
+
+def choose(shares: Mapping[str, Mapping[str, float]], predicted: Prediction | None) -> tuple[str, int | None, str]:
+    """(bottleneck, mean step ps without it or None, why there is none).
+
+    The class whose removal saves most; ties go to the larger share. Without a prediction to be believed, the largest
+    share.
+    """
+    present = [name for name in shares if shares[name]["share"] > 0]
+    if predicted is None or not predicted.believed():
+        largest = max(present, key=lambda name: shares[name]["share"])
+        missed = 0.0 if predicted is None else predicted.unchanged_ps / max(predicted.measured_ps, 1) - 1
+        why = (
+            "no steps to replay"
+            if predicted is None
+            else f"the unchanged replay misses the measured step by {missed:+.1%}"
+        )
+        return largest, None, why
+    without = predicted.without_ps
+    best = min((name for name in present if name in without), key=lambda name: (without[name], -shares[name]["share"]))
+    return best, without[best], ""
+
+
+def verdict(
+    shares: Mapping[str, Mapping[str, float]],
+    predicted: Prediction | None,
+    evidence: Mapping[str, list[dict[str, Any]]],
+) -> dict[str, Any]:
+    """summary.json's `verdict`. ``evidence``: rows per class, the strongest first."""
+    name, without_ps, why = choose(shares, predicted)
+    share = shares[name]["share"]
+    step_ms = predicted.measured_ps / 1e9 if predicted is not None else None
+    sentence = f"{_capital(SENTENCE[name])} for {share:.0%} of the step time"
+    if step_ms is not None:
+        sentence += f" ({_ms(share * step_ms)} of {_ms(step_ms)} a step)"
+    if without_ps is not None and step_ms:
+        sentence += f"; without it a step would take {_ms(without_ps / 1e9)}"
+    return {
+        "bottleneck": name,
+        "sentence": sentence + ".",
+        "share": share,
+        "step_ms": step_ms,
+        "step_ms_without": None if without_ps is None else without_ps / 1e9,
+        "step_ms_without_why": why,
+        "replay_error": None if predicted is None else predicted.unchanged_ps / max(predicted.measured_ps, 1) - 1,
+        "evidence": evidence.get(name, []),
+        "advice": ADVICE[name],
+    }
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _ms(value: float) -> str:
+    """Three digits, with a unit that a person would use."""
+    if value >= 1000:
+        return f"{value / 1000:.3g} s" if value < 100_000 else f"{value / 1000:.0f} s"
+    return f"{value:.3g} ms" if value >= 0.1 else f"{value * 1000:.3g} µs"

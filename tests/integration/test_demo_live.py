@@ -1,0 +1,61 @@
+"""The demo as a user runs it: the planted cause is found, and it is gone when it was taken away."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def run_demo(cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "xprof_py", "demo", *options]
+    ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+    return ran
+
+
+def verdict_of(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    verdict: dict[str, Any] = json.loads(ran.stdout)["verdict"]
+    return verdict
+
+
+def test_the_slow_input_is_found_and_gone_with_fast_input(tmp_path: Path) -> None:
+    slow = run_demo(tmp_path, "--json", "--run-dir", "slow")
+    fast = run_demo(tmp_path, "--json", "--run-dir", "fast", "--fast-input")
+    assert verdict_of(slow)["bottleneck"] == "input"
+    assert verdict_of(fast)["bottleneck"] != "input"
+    assert json.loads(fast.stdout)["breakdown"]["input"]["share"] < 0.1
+    # What the verdict promised for the input-bound run is about what the other one took.
+    assert verdict_of(slow)["step_ms_without"] == pytest.approx(verdict_of(fast)["step_ms"], rel=0.5)
+
+
+def test_the_demo_prints_its_verdict_and_a_report(tmp_path: Path) -> None:
+    ran = run_demo(tmp_path, "--steps", "8")
+    assert "input" in ran.stdout
+    report = re.search(r"^Report: (.+)$", ran.stdout, re.MULTILINE)
+    assert report is not None
+    assert (tmp_path / report[1]).read_text(encoding="utf-8").startswith("<!")
+    assert "xprof-py demo --fast-input" in ran.stderr
+    assert "loss" in ran.stderr
+    # The default run folder is the demo's own: a second demo replaces it.
+    run_demo(tmp_path, "--steps", "8")
+    assert os.listdir(tmp_path / "runs") == ["demo"]
+
+
+def test_a_run_folder_of_ones_own_is_not_replaced(tmp_path: Path) -> None:
+    kept = tmp_path / "mine"
+    run_demo(tmp_path, "--steps", "6", "--run-dir", "mine")
+    before = sorted(str(file) for file in kept.rglob("*"))
+    command = [sys.executable, "-m", "xprof_py", "demo", "--steps", "6", "--run-dir", "mine"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    assert again.returncode == 1
+    assert "mine" in again.stderr
+    assert sorted(str(file) for file in kept.rglob("*")) == before

@@ -1,0 +1,133 @@
+"""Trainings with one planted bottleneck: the verdict names it, its share is what the program measured about itself, and
+the step time promised without it is that of the same training with the cause taken away.
+
+The answers come from the recording alone; `measured.json` is read afterwards, to compare. Shares are compared, not
+milliseconds: the machine may be slow and shared.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
+TOLERANCE = 0.10
+STEPS = {"input": 12, "recompile": 8, "compute": 40, "checkpoint": 10, "h2d": 12, "idle": 12}
+BUSY_CLASSES = ("compute", "memory", "collective", "host_device")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recorded training: what it measured itself, and what the analysis says."""
+
+    measured: dict[str, Any]
+    summary: dict[str, Any]
+
+    @property
+    def wall_s(self) -> float:
+        return float(sum(self.measured["step_s"]))
+
+    def stopwatch_share(self, phase: str) -> float:
+        return float(sum(step.get(phase, 0.0) for step in self.measured["phases_s"])) / self.wall_s
+
+    def compile_share(self) -> float:
+        """Time in which jax.monitoring saw tracing, lowering or compiling. Tracing nests, so intervals are united."""
+        intervals = sorted(
+            (ended_ns - seconds * 1e9, ended_ns)
+            for ended_ns, key, seconds, _ in self.measured["monitoring"]
+            if seconds is not None and key.startswith("/jax/core/compile/")
+        )
+        covered_ns, reached = 0.0, 0.0
+        for start, end in intervals:
+            covered_ns += max(0.0, end - max(start, reached))
+            reached = max(reached, end)
+        return covered_ns / 1e9 / self.wall_s
+
+    def share(self, name: str) -> float:
+        return float(self.summary["breakdown"][name]["share"])
+
+    def share_of_busy_time(self, name: str) -> float:
+        breakdown = self.summary["breakdown"]
+        return float(breakdown[name]["exclusive_s"] / sum(breakdown[busy]["exclusive_s"] for busy in BUSY_CLASSES))
+
+
+def complete(command: list[str]) -> str:
+    """Run a command to its end; its stdout. Fails the test with everything it said if it fails."""
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert ran.returncode == 0, f"{command} ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+def train_and_analyse(name: str, run_dir: Path, *flags: str) -> Run:
+    complete([sys.executable, str(PLANTED), name, str(run_dir), "--steps", str(STEPS[name]), *flags])
+    summary = json.loads(complete([sys.executable, "-m", "xprof_py", "analyze", str(run_dir), "--json"]))
+    return Run(json.loads((run_dir / "measured.json").read_text()), summary)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """planted(name, *flags) -> Run; each variant is recorded once."""
+
+    @cache
+    def run(name: str, *flags: str) -> Run:
+        return train_and_analyse(name, tmp_path_factory.mktemp(name) / "run", *flags)
+
+    return run
+
+
+def test_input_is_found(planted: Any) -> None:
+    run = planted("input")
+    assert run.summary["verdict"]["bottleneck"] == "input"
+    assert run.share("input") == pytest.approx(run.stopwatch_share("input"), abs=TOLERANCE)
+
+
+def test_recompiling_is_found(planted: Any) -> None:
+    run = planted("recompile")
+    assert run.summary["verdict"]["bottleneck"] == "compiler"
+    assert run.share("compiler") == pytest.approx(run.compile_share(), abs=TOLERANCE)
+
+
+def test_compute_is_found(planted: Any) -> None:
+    # On CPU every step also waits for its thread pool to wake up, which the program's stopwatch counts as computing.
+    run = planted("compute")
+    assert run.summary["verdict"]["bottleneck"] == "compute"
+    assert run.share_of_busy_time("compute") == pytest.approx(run.stopwatch_share("compute"), abs=TOLERANCE)
+
+
+def test_checkpoints_are_found(planted: Any) -> None:
+    run = planted("checkpoint")
+    assert run.summary["verdict"]["bottleneck"] == "checkpoint"
+    assert run.share("checkpoint") == pytest.approx(run.stopwatch_share("checkpoint"), abs=TOLERANCE)
+
+
+def test_copies_to_the_device_are_found(planted: Any) -> None:
+    run = planted("h2d")
+    assert run.summary["verdict"]["bottleneck"] == "host_device"
+    assert run.share("host_device") == pytest.approx(run.stopwatch_share("h2d"), abs=TOLERANCE)
+
+
+def test_sleep_is_not_explained_away(planted: Any) -> None:
+    run = planted("idle")
+    assert run.summary["verdict"]["bottleneck"] == "unknown"
+    assert run.share("unknown") == pytest.approx(run.stopwatch_share("idle"), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "bottleneck"), [("input", "input"), ("recompile", "compiler"), ("compute", "compute")]
+)
+def test_removing_the_cause_gives_the_promised_step_time(planted: Any, name: str, bottleneck: str) -> None:
+    before, after = planted(name), planted(name, "--cause-removed")
+    verdict = before.summary["verdict"]
+    assert after.summary["verdict"]["bottleneck"] != bottleneck
+    promised_saving = 1 - verdict["step_ms_without"] / verdict["step_ms"]
+    real_saving = 1 - after.summary["step_ms"]["median"] / before.summary["step_ms"]["median"]
+    assert promised_saving == pytest.approx(real_saving, abs=0.15)

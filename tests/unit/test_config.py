@@ -1,0 +1,84 @@
+"""Arguments before environment before pyproject.toml before defaults; what does not fit names its source."""
+
+import pytest
+
+from xprof_py.config import Settings, choice, load_settings
+from xprof_py.errors import UsageError
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.xprof_py]\nsession = "from-file"\nbudget_bytes = 1000000\nhost_tracer_level = 1\n', encoding="utf-8"
+    )
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    return below
+
+
+def test_defaults(tmp_path):
+    assert load_settings({}, {}, tmp_path) == Settings()
+
+
+def test_the_order_of_sources(project):
+    environ = {"XPROF_PY_SESSION": "from-env", "XPROF_PY_BUDGET_BYTES": "2000000"}
+    settings = load_settings({"budget_bytes": 3_000_000}, environ, project)
+    assert (settings.budget_bytes, settings.session, settings.host_tracer_level) == (3_000_000, "from-env", 1)
+    assert settings.stop_timeout_s == Settings.stop_timeout_s
+
+
+def test_the_nearest_pyproject_with_the_table_counts(project):
+    (project / "pyproject.toml").write_text("[project]\nname = 'other'\n", encoding="utf-8")
+    assert load_settings({}, {}, project).session == "from-file"
+
+
+def test_a_restarted_job_gets_a_session_of_its_own(tmp_path):
+    assert load_settings({}, {"TORCHELASTIC_RESTART_COUNT": "2"}, tmp_path).session == "run-restart2"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [({"XPROF_PY_XLA": "0"}, False), ({"XPROF_PY_XLA": "on"}, True), ({"XPROF_PY_XLA": "auto"}, "auto"), ({}, "auto")],
+)
+def test_xla_from_the_environment(environ, expected, tmp_path):
+    assert load_settings({}, environ, tmp_path).xla == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("XPROF_PY_SESSION", "../elsewhere"),
+        ("XPROF_PY_SESSION", ".hidden"),
+        ("XPROF_PY_BUDGET_BYTES", "lots"),
+        ("XPROF_PY_BUDGET_BYTES", "1"),
+        ("XPROF_PY_HOST_TRACER_LEVEL", "4"),
+        ("XPROF_PY_XLA", "maybe"),
+        ("XPROF_PY_STOP_TIMEOUT_S", "-1"),
+        ("XPROF_PY_DRAIN_TIMEOUT_S", "nan"),
+    ],
+)
+def test_a_bad_value_names_its_variable(name, value, tmp_path):
+    with pytest.raises(UsageError, match=name):
+        load_settings({}, {name: value}, tmp_path)
+
+
+def test_a_bad_argument_is_not_hidden_by_a_good_variable(tmp_path):
+    with pytest.raises(UsageError, match="argument budget_bytes"):
+        load_settings({"budget_bytes": True}, {"XPROF_PY_BUDGET_BYTES": "1000000"}, tmp_path)
+
+
+def test_an_unknown_key_of_pyproject_is_named(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.xprof_py]\nsesion = 'x'\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="sesion"):
+        load_settings({}, {}, tmp_path)
+
+
+def test_a_broken_pyproject_is_named(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.xprof_py\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"pyproject\.toml"):
+        load_settings({}, {}, tmp_path)
+
+
+def test_choice_refuses_numbers():
+    with pytest.raises(ValueError, match="auto"):
+        choice(1)

@@ -1,0 +1,633 @@
+"""Made-up analyses that hang together: every total in a summary is summed from the step table that goes with it.
+
+Run as a script it writes each of them as an OUT folder with its report: ``python tests/viewers/sample.py FOLDER``.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xprof_py.postprocess import schema
+
+Step = dict[str, Any]
+Sample = tuple[dict[str, Any], dict[str, pa.Table]]
+MS = 10**9
+
+
+def make_step(number: int, phase: str = "steady", reason: str = "", name: str = "train", **class_ms: float) -> Step:
+    return {
+        "name": name,
+        "number": number,
+        "phase": phase,
+        "reason": reason,
+        "classes": {c: round(class_ms.get(c, 0.0) * MS) for c in schema.CLASSES},
+    }
+
+
+def step_table(lanes: dict[tuple[str, int], list[Step]], *, head_ms: float = 0.0, tail_ms: float = 0.0) -> pa.Table:
+    columns: dict[str, list[Any]] = {name: [] for name in schema.TABLES["step_classes"].names}
+
+    def put(host: str, lane: int, kind: str, start_ps: int, step: Step) -> int:
+        window_ps = sum(step["classes"].values())
+        is_step = kind == "step"
+        values = {
+            "host": host,
+            "lane": lane,
+            "kind": kind,
+            "name": step["name"] if is_step else kind,
+            "number": step["number"] if is_step else None,
+            "occurrence": step.get("occurrence", 0) if is_step else None,
+            "phase": step["phase"] if is_step else "",
+            "reason": step["reason"],
+            "start_ps": start_ps,
+            "window_ps": window_ps,
+            **{f"{c}_ps": step["classes"][c] for c in schema.CLASSES},
+        }
+        for column, value in values.items():
+            columns[column].append(value)
+        return start_ps + window_ps
+
+    for (host, lane), steps in lanes.items():
+        now_ps = put(host, lane, "head", 0, make_step(0, unknown=head_ms))
+        for step in steps:
+            now_ps = put(host, lane, "step", now_ps, step)
+        put(host, lane, "tail", now_ps, make_step(0, unknown=tail_ms))
+    return schema.table("step_classes", columns)
+
+
+def classes_of(steps: list[Step], hidden_s: dict[str, float] | None = None) -> dict[str, Any]:
+    seconds = {c: sum(step["classes"][c] for step in steps) / 1e12 for c in schema.CLASSES}
+    whole = sum(seconds.values()) or 1.0
+    return {
+        c: {
+            "exclusive_s": seconds[c],
+            "total_s": seconds[c] + (hidden_s or {}).get(c, 0.0),
+            "share": seconds[c] / whole,
+        }
+        for c in schema.CLASSES
+    }
+
+
+def step_ms(step: Step) -> float:
+    return float(sum(step["classes"].values())) / MS
+
+
+def quantile(values: list[float], q: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def outside(steps: list[Step], head_ms: float, tail_ms: float) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for phase in ("warmup", "outlier", "partial"):
+        chosen = [step for step in steps if step["phase"] == phase]
+        by_class = {c: sum(step["classes"][c] for step in chosen) / 1e12 for c in schema.CLASSES}
+        parts[phase] = {"steps": len(chosen), "total_s": sum(by_class.values()), "by_class": by_class}
+    for edge, length_ms in (("head", head_ms), ("tail", tail_ms)):
+        parts[edge] = {"total_s": length_ms / 1e3, "by_class": {"unknown": length_ms / 1e3}}
+    return parts
+
+
+def summarize(
+    lanes: dict[tuple[str, int], list[Step]],
+    *,
+    verdict: dict[str, Any] | None,
+    head_ms: float = 0.0,
+    tail_ms: float = 0.0,
+    hidden_s: dict[str, float] | None = None,
+    **more: Any,
+) -> Sample:
+    """A summary and its step table. The job view is the mean over lanes: no collective waits to hand on in these."""
+    hosts = sorted({host for host, _ in lanes})
+    every = [step for steps in lanes.values() for step in steps]
+    first = next(iter(lanes.values()))
+    steady = [step for step in every if step["phase"] == "steady"]
+    lengths = [step_ms(step) for step in steady]
+    breakdown = classes_of(steady, hidden_s)
+    for cell in breakdown.values():
+        cell["exclusive_s"] /= len(lanes)
+        cell["total_s"] /= len(lanes)
+    slowest = sorted((s for s in every if s["phase"] != "warmup"), key=step_ms, reverse=True)[:5]
+    summary: dict[str, Any] = {
+        "schema_version": 1,
+        "hosts": [
+            {
+                "host": host,
+                "hostname": f"{host}.cluster.internal",
+                "process_index": i,
+                "devices": [f"TFRT_CPU_{lane}" for h, lane in lanes if h == host],
+                "source": f"plugins/profile/run/{i}.xplane.pb",
+            }
+            for i, host in enumerate(hosts)
+        ],
+        "steps": {
+            "count": len(first),
+            "phases": {p: sum(1 for s in first if s["phase"] == p) for p in _PHASES},
+            "missing": [],
+            "used": "steady",
+        },
+        "step_ms": {"median": quantile(lengths, 0.5), "p10": quantile(lengths, 0.1), "p90": quantile(lengths, 0.9)},
+        "breakdown": breakdown,
+        "lanes": [
+            {
+                "host": host,
+                "lane": lane,
+                "device": f"TFRT_CPU_{lane}",
+                "breakdown": classes_of([s for s in steps if s["phase"] == "steady"]),
+            }
+            for (host, lane), steps in lanes.items()
+        ],
+        "outside_steady": outside(first, head_ms, tail_ms),
+        "verdict": verdict,
+        "accounted": 1.0 - breakdown["unknown"]["share"],
+        "clocks": [
+            {"host": h, "offset_ns": 0, "drift_ppm": 0.0, "error_ns": 0, "method": "reference", "status": "ok"}
+            for h in hosts[:1]
+        ],
+        "straggler": None,
+        "top_ops": [],
+        "compiles": {"count": 0, "total_s": 0.0, "during_steps": [], "by_function": []},
+        "slowest_steps": [
+            {
+                "host": hosts[0],
+                "step": i,
+                "name": s["name"],
+                "number": s["number"],
+                "ms": step_ms(s),
+                "phase": s["phase"],
+                "largest_class": max(schema.CLASSES, key=lambda c, s=s: s["classes"][c]),
+                "why": s["reason"],
+            }
+            for i, s in enumerate(slowest)
+        ],
+        "unknown": [],
+        "overhead": {
+            "spans": 4 * len(every),
+            "dropped": 0,
+            "start_s": 0.41,
+            "stop_s": 0.88,
+            "ns_per_span": 112.0,
+            "share": 0.0004,
+        },
+        "diagnostics": [],
+        "capture": {
+            "command": "python train.py --config small",
+            "jax": "0.10.2",
+            "xprof_py": "0.1.0",
+            "python": "3.11.7",
+            "started_utc": "2026-11-14T09:31:07Z",
+            "seconds": sum(step_ms(s) for s in first) / 1e3 + (head_ms + tail_ms) / 1e3,
+            "mode": "capture",
+        },
+        **more,
+    }
+    return summary, {"step_classes": step_table(lanes, head_ms=head_ms, tail_ms=tail_ms)}
+
+
+_PHASES = ("warmup", "steady", "outlier", "partial", "unmeasured")
+
+TOP_OPS = [
+    {
+        "op": "fusion.42",
+        "opcode": "fusion",
+        "class": "compute",
+        "program": "jit_train_step",
+        "source": "model.py:118",
+        "op_name": "jit(train_step)/transpose(jvp(attention))/dot_general",
+        "total_s": 0.291,
+        "share": 0.402,
+        "count": 456,
+        "mean_us": 638.2,
+    },
+    {
+        "op": "dot.17",
+        "opcode": "dot",
+        "class": "compute",
+        "program": "jit_train_step",
+        "source": "model.py:74",
+        "op_name": "jit(train_step)/jvp(mlp)/dot_general",
+        "total_s": 0.188,
+        "share": 0.26,
+        "count": 912,
+        "mean_us": 206.1,
+    },
+    {
+        "op": "reduce-window.3",
+        "opcode": "reduce-window",
+        "class": "memory",
+        "program": "jit_train_step",
+        "source": None,
+        "op_name": "jit(train_step)/reduce_window_sum",
+        "total_s": 0.0042,
+        "share": 0.0058,
+        "count": 38,
+        "mean_us": 110.5,
+    },
+]
+
+
+def input_bound() -> Sample:
+    rng = random.Random(1)
+    steps = [
+        make_step(
+            0,
+            "warmup",
+            "first run of jit_train_step: its compile lies in the capture",
+            compiler=1850,
+            compute=21,
+            host=44,
+            input=29,
+        )
+    ]
+    steps += [
+        make_step(
+            i,
+            compute=15.2 + rng.uniform(-0.4, 0.4),
+            memory=1.9 + rng.uniform(-0.1, 0.1),
+            input=28.6 + rng.uniform(-2, 6),
+            host=1.4 + rng.uniform(0, 0.5),
+            host_device=0.6,
+            device_wait=0.25,
+            unknown=0.3 + rng.uniform(0, 0.3),
+        )
+        for i in range(1, 38)
+    ]
+    steps.insert(
+        24,
+        make_step(
+            38,
+            "outlier",
+            "210 ms against a median of 49 ms; 73% of the excess is unknown",
+            compute=15,
+            memory=2,
+            input=60,
+            host=2,
+            unknown=131,
+        ),
+    )
+    for number, step in enumerate(steps):
+        step["number"] = number
+    steps.append(
+        make_step(39, "partial", "a copy was still in flight at the end of the capture", compute=15, memory=2, input=12)
+    )
+    lanes = {("host0", 0): steps}
+    summary, tables = summarize(
+        lanes,
+        verdict={},
+        head_ms=812.0,
+        tail_ms=91.0,
+        hidden_s={"host_device": 0.061, "memory": 0.02},
+        top_ops=TOP_OPS,
+        unknown=[
+            {"why": "no host span covers the time", "seconds": 0.011, "share": 0.0058, "spans": ["train", "fit"]},
+            {"why": "no launch joined", "seconds": 0.004, "share": 0.0021, "spans": []},
+        ],
+        compiles={
+            "count": 3,
+            "total_s": 1.85,
+            "during_steps": [{"step": 0, "function": "train_step", "seconds": 1.79}],
+            "by_function": [
+                {"function": "train_step", "count": 1, "total_s": 1.79},
+                {"function": "convert_element_type", "count": 2, "total_s": 0.06},
+            ],
+        },
+        diagnostics=[
+            {
+                "severity": "note",
+                "code": "no_peaks",
+                "file": "0.xplane.pb",
+                "place": "/host:CPU",
+                "count": 1,
+                "message": "the device's peak rates are unknown: efficiency is not reported",
+            },
+            {
+                "severity": "warning",
+                "code": "partial_step",
+                "file": "0.xplane.pb",
+                "place": "step train 39",
+                "count": 1,
+                "message": "a host-to-device copy was open at the end of the capture; the step is left out",
+            },
+        ],
+    )
+    share = summary["breakdown"]["input"]["share"]
+    per_step = summary["breakdown"]["input"]["exclusive_s"] * 1e3 / 37
+    summary["verdict"] = {
+        "bottleneck": "input",
+        "sentence": f"The device waits for the next batch during {share:.0%} of each step.",
+        "share": share,
+        "step_ms": summary["step_ms"]["median"],
+        "step_ms_without": summary["step_ms"]["median"] - per_step + 1.1,
+        "evidence": [
+            {
+                "what": "gap",
+                "text": "wrap_input waits in next() before every launch",
+                "seconds": per_step * 37 / 1e3,
+                "share": share,
+                "step": None,
+                "source": "train.py:41",
+                "span": "input",
+                "function": "next_batch",
+                "op": None,
+                "count": 37,
+                "per_step_ms": per_step,
+            },
+            {
+                "what": "span",
+                "text": "decode_jpeg runs on the launching thread, inside the wait",
+                "seconds": 0.87,
+                "share": 0.48,
+                "step": None,
+                "source": "data/loader.py:112",
+                "span": "decode_jpeg",
+                "function": "decode_jpeg",
+                "op": None,
+                "count": 592,
+                "per_step_ms": 23.5,
+            },
+            {
+                "what": "gap",
+                "text": "the longest single wait",
+                "seconds": 0.0347,
+                "share": 0.019,
+                "step": 17,
+                "source": "train.py:41",
+                "span": "input",
+                "function": None,
+                "op": None,
+                "count": 1,
+                "per_step_ms": None,
+            },
+        ],
+        "advice": "Prefetch on another thread: decode_jpeg (data/loader.py:112) takes 23.5 ms a step on the launching "
+        "thread. Two prefetch workers hide it behind the 17 ms of device work.",
+    }
+    return summary, tables
+
+
+def recompile() -> Sample:
+    rng = random.Random(2)
+    steps = [make_step(0, "warmup", "first run of jit_step", compiler=620, compute=8, host=11)]
+    for i in range(1, 60):
+        spike = i % 9 == 0
+        steps.append(
+            make_step(
+                i,
+                compute=8.1 + rng.uniform(-0.2, 0.2),
+                host=0.9 + rng.uniform(0, 0.2),
+                compiler=rng.uniform(380, 450) if spike else 0.0,
+                device_wait=0.3,
+                checkpoint=14.0 if i == 30 else 0.0,
+                unknown=0.05,
+            )
+        )
+    during = [{"step": i, "function": "step", "seconds": 0.4} for i in range(9, 60, 9)]
+    summary, tables = summarize({("host0", 0): steps}, verdict={}, head_ms=120)
+    share = summary["breakdown"]["compiler"]["share"]
+    summary["compiles"] = {
+        "count": 7,
+        "total_s": 3.1,
+        "during_steps": during,
+        "by_function": [{"function": "step", "count": 7, "total_s": 3.1}],
+    }
+    summary["top_ops"] = TOP_OPS[:2]
+    summary["verdict"] = {
+        "bottleneck": "compiler",
+        "sentence": f"`step` is compiled again in 6 of 59 steps: {share:.0%} of the step time.",
+        "share": share,
+        "step_ms": summary["step_ms"]["median"],
+        "step_ms_without": None,
+        "step_ms_without_why": "the median step does not recompile; the mean would fall from 51.1 to 9.4 ms",
+        "evidence": [
+            {
+                "what": "compile",
+                "text": "step compiled again: argument shapes differ from the previous call",
+                "seconds": 0.41,
+                "share": 0.14,
+                "step": 9 * i,
+                "source": "train.py:88",
+                "span": None,
+                "function": "step",
+                "op": None,
+                "count": 1,
+                "per_step_ms": None,
+            }
+            for i in range(1, 7)
+        ],
+        "advice": "Pad the last batch to the common shape (train.py:88): each new shape compiles a new program.",
+    }
+    return summary, tables
+
+
+def unknown_heavy() -> Sample:
+    rng = random.Random(3)
+    steps = [make_step(i, compute=4.0, unknown=21 + rng.uniform(-4, 9), host=0.8) for i in range(25)]
+    summary, tables = summarize({("host0", 0): steps}, verdict=None)
+    share = summary["breakdown"]["unknown"]["share"]
+    summary["unknown"] = [
+        {
+            "why": "no host span covers the time",
+            "seconds": summary["breakdown"]["unknown"]["exclusive_s"],
+            "share": share,
+            "spans": ["train", "fit", "main"],
+        }
+    ]
+    summary["verdict"] = {
+        "bottleneck": "unknown",
+        "sentence": f"{share:.0%} of each step is idle and the trace does not say why.",
+        "share": share,
+        "step_ms": summary["step_ms"]["median"],
+        "step_ms_without": None,
+        "step_ms_without_why": "an unknown cause cannot be taken out of the replay",
+        "evidence": [
+            {"what": "gap", "text": "idle between jit_step and the next launch", "per_step_ms": 22.1, "count": 25}
+        ],
+        "advice": "Capture again with stacks=True, or put `with trace(...)` around the parts of the loop.",
+    }
+    return summary, tables
+
+
+def no_steps() -> Sample:
+    summary, _ = unknown_heavy()
+    summary |= {
+        "steps": {"count": 0, "phases": {}, "missing": [], "used": None},
+        "step_ms": None,
+        "breakdown": None,
+        "verdict": None,
+        "lanes": [],
+        "outside_steady": {"head": {"total_s": 4.2, "by_class": {"compute": 3.9, "unknown": 0.3}}},
+        "slowest_steps": [],
+        "unknown": None,
+        "accounted": None,
+        "top_ops": TOP_OPS[:2],
+        "diagnostics": [
+            {
+                "severity": "warning",
+                "code": "no_steps",
+                "file": "",
+                "place": "",
+                "count": 1,
+                "message": "no step was marked: put `with step(i):` around the body of the training loop",
+            }
+        ],
+    }
+    return summary, {"step_classes": schema.empty("step_classes")}
+
+
+def many_steps(count: int = 5000) -> Sample:
+    rng = random.Random(4)
+    steps = [make_step(0, "warmup", "first run", compiler=900, compute=6)]
+    for i in range(1, count):
+        slow = 2.2 if 2200 <= i < 2500 else 0.0
+        spike = rng.random() < 0.001
+        steps.append(
+            make_step(
+                i,
+                "outlier" if spike else "steady",
+                "mostly unknown" if spike else "",
+                compute=6.0 + rng.uniform(-0.2, 0.2),
+                collective=1.1 + rng.uniform(0, 0.3),
+                host=0.5 + slow,
+                input=0.3 * rng.random(),
+                checkpoint=60.0 if i % 1000 == 0 else 0.0,
+                unknown=90.0 if spike else 0.02,
+            )
+        )
+    summary, tables = summarize({("host0", 0): steps}, verdict={})
+    share = summary["breakdown"]["compute"]["share"]
+    summary["verdict"] = {
+        "bottleneck": "compute",
+        "sentence": f"The device computes during {share:.0%} of each step: the program is compute-bound.",
+        "share": share,
+        "step_ms": summary["step_ms"]["median"],
+        "step_ms_without": None,
+        "evidence": [
+            {
+                "what": "op",
+                "text": "matrix product at 31% of peak",
+                "op": "dot.17",
+                "source": "model.py:74",
+                "share": 0.31,
+            }
+        ],
+        "advice": "Look at dot.17 (model.py:74) first: bf16 inputs would double its rate.",
+    }
+    summary["top_ops"] = TOP_OPS
+    return summary, tables
+
+
+def four_hosts() -> Sample:
+    lanes: dict[tuple[str, int], list[Step]] = {}
+    for h in range(4):
+        for lane in range(2):
+            rng = random.Random(10 * h + lane)
+            steps = [make_step(0, "warmup", "first run", compiler=2100, compute=40, collective=30)]
+            for i in range(1, 120):
+                wait = 3.0 if h == 2 else 41.0 + rng.uniform(-3, 3)
+                steps.append(
+                    make_step(
+                        i,
+                        compute=38 + rng.uniform(-1, 1),
+                        collective=6 + wait,
+                        memory=4,
+                        host_device=1.2,
+                        host=40.0 + rng.uniform(-2, 2) if h == 2 else 1.5,
+                        device_wait=0.7,
+                        unknown=0.4,
+                    )
+                )
+            lanes[f"host{h}", lane] = steps
+    summary, tables = summarize(lanes, verdict={}, hidden_s={"collective": 5.4})
+    summary["straggler"] = {"host": "host2", "share": 0.41, "lost_ms_per_step": 38.2, "cause": "host"}
+    summary["clocks"] = [
+        {"host": "host0", "offset_ns": 0, "drift_ppm": 0.0, "error_ns": 0, "method": "reference", "status": "ok"},
+        {
+            "host": "host1",
+            "offset_ns": 812_331,
+            "drift_ppm": 3.1,
+            "error_ns": 14_200,
+            "method": "collectives",
+            "status": "ok",
+        },
+        {
+            "host": "host2",
+            "offset_ns": -92_133_000,
+            "drift_ppm": -0.4,
+            "error_ns": 9_800,
+            "method": "probe",
+            "status": "ok",
+        },
+        {"host": "host3", "offset_ns": 41, "drift_ppm": 0.0, "error_ns": None, "method": None, "status": "unaligned"},
+    ]
+    summary["steps"]["missing"] = [{"step": 119, "host": "host3", "why": "its capture ended 80 ms earlier"}]
+    summary["diagnostics"] = [
+        {
+            "severity": "error",
+            "code": "bad_shard",
+            "file": "shards/3-8841.xpr",
+            "place": "offset 8192",
+            "count": 1,
+            "message": "the shard ends in the middle of a chunk; 4,096 spans before it were read",
+        }
+    ]
+    share = summary["breakdown"]["host"]["share"]
+    summary["verdict"] = {
+        "bottleneck": "host",
+        "sentence": "host2 is late to every collective: Python work there costs all hosts 38 ms of each step.",
+        "share": share,
+        "step_ms": summary["step_ms"]["median"],
+        "step_ms_without": summary["step_ms"]["median"] - 38.2,
+        "evidence": [
+            {
+                "what": "span",
+                "text": "tokenize runs between the step's launches on host2",
+                "seconds": 4.5,
+                "share": 0.41,
+                "step": None,
+                "source": "data/text.py:203",
+                "span": "tokenize",
+                "function": "tokenize",
+                "count": 119,
+                "per_step_ms": 38.2,
+            }
+        ],
+        "advice": "Move tokenize (data/text.py:203) off the thread that launches on host2, or share it out.",
+    }
+    summary["top_ops"] = TOP_OPS
+    return summary, tables
+
+
+SAMPLES: dict[str, Callable[[], Sample]] = {
+    "input_bound": input_bound,
+    "recompile": recompile,
+    "unknown_heavy": unknown_heavy,
+    "no_steps": no_steps,
+    "many_steps": many_steps,
+    "four_hosts": four_hosts,
+}
+
+
+def write_out(folder: Path, sample: Sample) -> Path:
+    """Write ``sample`` as an OUT folder of ``analyze``."""
+    summary, tables = sample
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").write_bytes(orjson.dumps(summary))
+    for name, table in tables.items():
+        pq.write_table(table, folder / f"{name}.parquet")
+    return folder
+
+
+if __name__ == "__main__":
+    from xprof_py.viewers.html_report import write_report
+
+    for sample_name, build in SAMPLES.items():
+        out = write_out(Path(sys.argv[1]) / sample_name, build())
+        print(write_report(out, out / "report.html"))

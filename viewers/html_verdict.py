@@ -1,0 +1,176 @@
+"""The top of the report: what holds the step back, what to do next, and the evidence for both."""
+
+from __future__ import annotations
+
+from xprof_py.viewers import quantities
+from xprof_py.viewers.class_words import is_class, label
+from xprof_py.viewers.fields import Fields, mapping, number, rows, text, texts
+from xprof_py.viewers.figures import (
+    LITTLE_EXPLAINED,
+    Headline,
+    class_figures,
+    diagnostics,
+    evidence_place,
+    headline,
+    steps_used,
+)
+from xprof_py.viewers.html_parts import class_bar, described, more, swatch
+from xprof_py.viewers.markup import Html, join, prose, tag
+
+_EVIDENCE_SHOWN = 5
+_EVIDENCE_WORDS = {"gap": "device idle", "op": "op", "compile": "compile", "span": "host span"}
+
+
+def title(summary: Fields) -> str:
+    """The page's title: the bottleneck first, so that it shows in a row of tabs."""
+    head = headline(summary)
+    command = text(mapping(summary, "capture"), "command")
+    what = f"{label(head.bottleneck)} {quantities.percent(head.share, decimals=0)}" if head.bottleneck else "step times"
+    return " · ".join(part for part in (what, command[:60], "xprof_py") if part)
+
+
+def top(summary: Fields) -> Html:
+    """The page's header: origin line, verdict, next action, figures, breakdown bar, evidence."""
+    head = headline(summary)
+    bottleneck = f" is-{head.bottleneck}" if is_class(head.bottleneck) else ""
+    advice = tag("p", tag("b", "Next"), " ", prose(head.advice), class_="advice") if head.advice else ""
+    reason = tag("p", prose(head.reason), class_="reason") if head.reason else ""
+    return tag(
+        "header",
+        tag("p", _origin(summary), class_="origin"),
+        tag("h1", prose(head.sentence)),
+        reason,
+        _caution(summary),
+        advice,
+        _figures(summary, head),
+        _bar(summary),
+        _evidence(summary),
+        class_=f"top{bottleneck}",
+    )
+
+
+def _origin(summary: Fields) -> Html:
+    capture = mapping(summary, "capture")
+    hosts = rows(summary, "hosts")
+    devices = sum(len(texts(host, "devices")) for host in hosts)
+    started = text(capture, "started_utc").replace("T", " ").replace("Z", " UTC")
+    parts: list[object] = []
+    if text(capture, "command"):
+        parts.append(tag("code", text(capture, "command")))
+    if len(hosts) == 1:
+        parts.append(text(hosts[0], "host"))
+    elif hosts:
+        parts.append(f"{len(hosts)} hosts")
+    if devices:
+        parts.append(quantities.plural(devices, "device"))
+    if started:
+        parts.append(started)
+    return join([tag("span", part) for part in parts])
+
+
+def _caution(summary: Fields) -> Html | str:
+    """What the reader must know before believing the sentence above."""
+    notes = []
+    accounted = number(summary, "accounted")
+    if accounted is not None and accounted < LITTLE_EXPLAINED:
+        notes.append(f"Only {quantities.percent(accounted)} of the step time is explained; see “What is unknown”.")
+    if mapping(summary, "breakdown") and text(mapping(summary, "steps"), "used").startswith("all"):
+        notes.append("No step is steady: the shares are over all measured steps, warm-up included.")
+    errors = [row for row in diagnostics(summary) if text(row, "severity") == "error"]
+    if errors:
+        notes.append(f"{quantities.plural(len(errors), 'error')} while reading; see “Diagnostics”.")
+    return tag("p", " ".join(notes), class_="caution") if notes else ""
+
+
+def _figures(summary: Fields, head: Headline) -> Html | str:
+    step_ms = mapping(summary, "step_ms")
+    figures = []
+    if head.step_ms is not None:
+        low, high = number(step_ms, "p10"), number(step_ms, "p90")
+        spread = ""
+        if low is not None and high is not None:
+            spread = f"p10 {quantities.milliseconds(low)}, p90 {quantities.milliseconds(high)}"
+        figures.append(("Step now", quantities.milliseconds(head.step_ms), spread))
+    if head.bottleneck and head.step_ms is not None:
+        without = f"Step without {label(head.bottleneck)}"
+        if head.without_ms is not None:
+            ratio = f"{quantities.factor(head.step_ms / head.without_ms)} as fast" if head.without_ms > 0 else ""
+            figures.append((without, quantities.milliseconds(head.without_ms), ratio))
+        elif head.without_why:
+            figures.append((without, "not estimated", head.without_why))
+    in_bar = number(mapping(mapping(summary, "breakdown"), head.bottleneck), "share")
+    if head.share is not None and (in_bar is None or abs(in_bar - head.share) > 0.0005):
+        figures.append((f"Share of {label(head.bottleneck)}", quantities.percent(head.share), "of the step time"))
+    steps = mapping(summary, "steps")
+    if number(steps, "count"):
+        used = steps_used(summary)
+        kind = "measured" if text(steps, "used").startswith("all") else "steady"
+        note = f"{quantities.whole(used)} {kind}" if used is not None else "none steady"
+        figures.append(("Steps", quantities.whole(number(steps, "count")), note))
+    accounted = number(summary, "accounted")
+    if accounted is not None:
+        figures.append(("Explained", quantities.percent(accounted), "of the step time has a known cause"))
+    cells = [
+        tag(
+            "div",
+            tag("dt", name),
+            tag(
+                "dd", tag("strong", value, class_=None if value[:1].isdigit() else "words"), note and tag("small", note)
+            ),
+        )
+        for name, value, note in figures
+    ]
+    return tag("dl", *cells, class_="figures") if cells else ""
+
+
+def _bar(summary: Fields) -> Html | str:
+    figures = [f for f in class_figures(mapping(summary, "breakdown"), None) if f.share]
+    if not figures:
+        return ""
+    percents = [quantities.percent(figure.share) for figure in figures]
+    by_share = sorted(zip(figures, percents, strict=True), key=lambda pair: -(pair[0].share or 0.0))
+    key = tag(
+        "ul",
+        *(tag("li", swatch(f.name), label(f.name), " ", tag("b", p)) for f, p in by_share if (f.share or 0) >= 0.005),
+        class_="key",
+    )
+    return tag("div", class_bar(figures, f"A step: {described(figures, percents)}", 34), key, class_="whole")
+
+
+def _evidence(summary: Fields) -> Html | str:
+    lines = [_evidence_line(row) for row in rows(mapping(summary, "verdict"), "evidence")]
+    lines = [line for line in lines if line]
+    if not lines:
+        return ""
+    rest = lines[_EVIDENCE_SHOWN:]
+    hidden = more(f"{len(rest)} more", tag("ol", *rest, class_="evidence", start=_EVIDENCE_SHOWN + 1)) if rest else ""
+    heading = tag("h2", "Evidence", id="evidence-title")
+    shown = tag("ol", *lines[:_EVIDENCE_SHOWN], class_="evidence")
+    return tag("section", heading, shown, hidden, aria_labelledby="evidence-title", id="evidence")
+
+
+def _evidence_line(row: Fields) -> Html:
+    what = text(row, "what")
+    said = text(row, "text") or evidence_place(row)
+    if not said:
+        return Html("")
+    numbers = []
+    per_step_ms = number(row, "per_step_ms")
+    if per_step_ms is not None:
+        numbers.append(tag("b", f"{quantities.milliseconds(per_step_ms)} a step"))
+    elif number(row, "seconds") is not None:
+        numbers.append(tag("b", quantities.duration(number(row, "seconds"))))
+    if number(row, "share") is not None:
+        numbers.append(tag("span", quantities.percent(number(row, "share"))))
+    if (number(row, "count") or 0) > 1:
+        numbers.append(tag("span", f"{quantities.whole(number(row, 'count'))} times"))
+    if number(row, "step") is not None:
+        numbers.append(tag("span", f"step {quantities.whole(number(row, 'step'))}"))
+    place = evidence_place(row)
+    kind = tag("span", _EVIDENCE_WORDS.get(what, what), class_="kind")
+    return tag(
+        "li",
+        kind,
+        tag("div", prose(said), tag("code", place) if place and place != said else "", class_="what"),
+        tag("div", *numbers, class_="numbers") if numbers else "",
+    )

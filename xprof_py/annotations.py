@@ -1,0 +1,98 @@
+"""What a program says about itself: spans, steps, waits for input, checkpoints, instants and values.
+
+All of it costs next to nothing until a capture runs, and none of it can make the program fail.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from typing import Any
+
+from xprof_py import _native
+from xprof_py._native import checkpoint, counter, input_wait, mark, step, trace
+from xprof_py.decorated import own_name, wrap_suspending
+from xprof_py.inputs import wrap_input
+
+__all__ = ["checkpoint", "counter", "input_wait", "mark", "scope", "step", "trace", "wrap_input"]
+
+
+class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("attn")`)
+    """``trace`` and ``jax.named_scope`` in one: the same name on the host and in the compiled program.
+
+    ``name``: the name of both. Without jax imported it is a ``trace``. Under a JAX transformation (jit, grad, vmap) it
+    is only the named scope: the host's time there is tracing, not the work itself.
+    """
+
+    __slots__ = ("_name", "_named", "_span")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._named: Any = None
+        self._span: Any = None
+
+    def __enter__(self) -> scope:
+        jax = sys.modules.get("jax")
+        named_scope = getattr(jax, "named_scope", None)
+        if named_scope is not None:
+            named = named_scope(self._name)
+            named.__enter__()
+            self._named = named
+        if not _under_jax_tracer():
+            self._span = trace(self._name)
+            self._span.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            span.__exit__(None, None, None)
+        named, self._named = self._named, None
+        if named is not None:
+            named.__exit__(*exception)
+
+    def __call__(self, function: Any) -> Any:
+        make_span = functools.partial(scope, self._name)
+        wrapper = wrap_suspending(function, make_span)
+        if wrapper is not None:
+            return wrapper
+        if not callable(function) or isinstance(function, type):
+            raise TypeError(f"functions can be scoped, {own_name(function)} is none")
+
+        @functools.wraps(function)
+        def scoped(*args: Any, **kwargs: Any) -> Any:
+            with make_span():
+                return function(*args, **kwargs)
+
+        return scoped
+
+
+def _under_jax_tracer() -> bool:
+    """Whether the calling code is being traced by jax, as far as jax says so; jax is never imported for it."""
+    core = getattr(sys.modules.get("jax"), "core", None)
+    state_is_clean = getattr(core, "trace_state_clean", None)
+    if state_is_clean is None:
+        core = sys.modules.get("jax._src.core")
+        state_is_clean = getattr(core, "trace_state_clean", None)
+    return state_is_clean is not None and not state_is_clean()
+
+
+_warned = False
+
+
+def _on_first_use(name: object) -> None:
+    """Called by the recorder for each new name of a recording: asking jax at every span would cost too much."""
+    global _warned
+    if _warned or not _under_jax_tracer():
+        return
+    _warned = True
+    warnings.warn(
+        f"trace({name!r}) runs while jax traces the function around it: its span is the time of tracing, not of the"
+        " compiled program. Use scope() there.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+_native.set_name_hook(_on_first_use)

@@ -1,0 +1,145 @@
+"""Settings of a capture: arguments before XPROF_PY_* before [tool.xprof_py] in pyproject.toml before defaults."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from xprof_py.errors import UsageError
+from xprof_py.rank import restart_count
+
+Choice = bool | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a capture runs with.
+
+    ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
+    ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler (True, False, "auto").
+    ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
+    on behind it. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
+    """
+
+    session: str = "run"
+    budget_bytes: int = 1 << 30
+    ring_bytes: int = 4 << 20
+    xla: Choice = "auto"
+    host_tracer_level: int = 2
+    stop_timeout_s: float = 60.0
+    drain_timeout_s: float = 10.0
+
+
+def choice(value: object) -> Choice:
+    """``value`` as True, False or "auto"; text forms of the environment too. Raises ValueError."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text == "auto":
+            return "auto"
+        if text in ("1", "true", "on", "yes"):
+            return True
+        if text in ("0", "false", "off", "no"):
+            return False
+    raise ValueError('wants True, False or "auto"')
+
+
+def _session(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", value):
+        return value
+    raise ValueError("wants letters, digits, dots, dashes and underscores")
+
+
+def _integer(least: int, most: int) -> Callable[[object], int]:
+    def convert(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\d+", value.strip()):
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        raise ValueError(f"wants a whole number from {least} to {most}")
+
+    return convert
+
+
+def _seconds(value: object) -> float:
+    try:
+        seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        seconds = -1.0
+    if 0 <= seconds <= 86_400:
+        return seconds
+    raise ValueError("wants seconds from 0 to 86400")
+
+
+_CONVERTERS: dict[str, Callable[[object], Any]] = {
+    "session": _session,
+    "budget_bytes": _integer(1 << 16, 1 << 50),
+    "ring_bytes": _integer(1 << 12, 1 << 36),
+    "xla": choice,
+    "host_tracer_level": _integer(0, 3),
+    "stop_timeout_s": _seconds,
+    "drain_timeout_s": _seconds,
+}
+
+
+def load_settings(arguments: Mapping[str, object], environ: Mapping[str, str], directory: Path) -> Settings:
+    """The settings in force.
+
+    Args:
+        arguments: settings given in the call, by field name of :class:`Settings`; None means not given.
+        environ: the environment; a field ``x`` is ``XPROF_PY_X`` there.
+        directory: where the search for a pyproject.toml with [tool.xprof_py] starts, upwards.
+
+    A job that its launcher restarted gets ``-restart<n>`` after its session name, so that a restart neither fails on
+    nor overwrites what the earlier attempt left in the same folder.
+
+    Raises:
+        UsageError: a value that does not fit or an unknown key in pyproject.toml, with the place it came from.
+    """
+    chosen: dict[str, Any] = {}
+    file, table = _project_table(directory)
+    unknown = sorted(set(table) - set(_CONVERTERS))
+    if unknown:
+        raise UsageError(f"{file}: [tool.xprof_py] has no setting {unknown[0]!r}; there are {', '.join(_CONVERTERS)}")
+    for field in fields(Settings):
+        name = field.name
+        variable = f"XPROF_PY_{name.upper()}"
+        for source, value in (
+            (f"argument {name}", arguments.get(name)),
+            (variable, environ.get(variable) or None),
+            (f"{file}: tool.xprof_py.{name}", table.get(name)),
+        ):
+            if value is None:
+                continue
+            try:
+                chosen[name] = _CONVERTERS[name](value)
+            except ValueError as error:
+                raise UsageError(f"{source} = {value!r}: {error}") from None
+            break
+    restarts = restart_count(environ)
+    if restarts:
+        chosen["session"] = f"{chosen.get('session', Settings.session)}-restart{restarts}"
+    return Settings(**chosen)
+
+
+def _project_table(directory: Path) -> tuple[str, Mapping[str, object]]:
+    """The nearest pyproject.toml upwards that has [tool.xprof_py], as (path, table); an empty table where none has."""
+    for folder in (directory, *directory.parents):
+        path = folder / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("xprof_py")
+        except OSError:
+            continue
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: cannot be read: {error}") from None
+        if isinstance(table, dict):
+            return os.fspath(path), table
+    return "pyproject.toml", {}

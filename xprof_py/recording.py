@@ -1,0 +1,342 @@
+"""One recording: collectors started, the end drained, files written behind the program's back, the run file kept true.
+
+Nothing here raises into the program: what goes wrong becomes a message, in the run file and on stderr.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from xprof_py import _native
+from xprof_py.collectors.drain import Fence, drain
+from xprof_py.collectors.host import HostRecorder
+from xprof_py.collectors.monitoring import CompileListener
+from xprof_py.collectors.xla import XlaError, XlaProfiler
+from xprof_py.config import Settings
+from xprof_py.messages import warn
+from xprof_py.rank import settled_rank
+from xprof_py.run_file import clock_pair, first_document, identity, versions
+from xprof_py.run_folder import RunFolder
+
+# The recorder's own end: its thread writes what the rings still hold. A disk that takes longer keeps the rest.
+RECORDER_STOP_TIMEOUT_S = 5.0
+# How long the program waits for XLA to stop taking events, so that what follows the capture stays out of it.
+XLA_EDGE_TIMEOUT_S = 1.0
+NOT_BUILT = "not available in this version"
+
+
+class Recording:
+    """A capture of this process, from its claimed folder to its last file.
+
+    States: armed, recording, stopping, then finished, failed (nothing could be recorded) or not_started (the steps
+    never came).
+    """
+
+    def __init__(self, folder: RunFolder, settings: Settings, capture: dict[str, Any], idle: tuple[str, ...]) -> None:
+        """Args: ``folder``: not claimed yet; ``capture``: the run file's ``capture``; ``idle``: collectors that are
+        not built and therefore not used."""
+        self.folder = folder
+        self.settings = settings
+        self._lock = threading.RLock()
+        self._done = threading.Event()
+        self._host_stopped = threading.Event()
+        self._host = HostRecorder(settings.budget_bytes, settings.ring_bytes)
+        self._host_totals: dict[str, Any] | None = None
+        self._compiles = CompileListener(self.try_xla)
+        self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
+        self._fence = Fence()
+        self._threads: set[int] = set()
+        self._xla_pending = settings.xla is not False
+        self._began = time.monotonic()
+        self.state = "armed"
+        self.document = first_document(folder, capture)
+        self._collectors: dict[str, Any] = self.document["collectors"]
+        self._collectors["host"] = {"used": False, "why": "not started"}
+        self._collectors["xla"] = {"used": False, "why": "not started" if self._xla_pending else "switched off"}
+        self._collectors["compiles"] = {"used": False, "why": "not started"}
+        for name in idle:
+            self._collectors[name] = {"used": False, "why": NOT_BUILT}
+
+    def say(self, text: str, severity: str = "warning") -> None:
+        """Keep a message in the run file; a warning also reaches stderr."""
+        with self._lock:
+            self.document["messages"].append({"severity": severity, "message": text})
+        if severity != "info":
+            warn(text)
+
+    def awaits_devices(self) -> bool:
+        """Whether XLA's profiler still waits for the program to have devices."""
+        return self._xla_pending and self.state == "recording"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still something to stop or to wait for."""
+        return not self._done.is_set()
+
+    def start(self) -> None:
+        """Begin to record: annotations, then compile intervals, then XLA as soon as the program has devices."""
+        began = time.perf_counter()
+        with self._lock:
+            if self.state != "armed":
+                return
+            self.state = "recording"
+            self.document["start"] = clock_pair()
+            _native.set_thread_hook(self._thread_seen)
+            try:
+                self._host.start(os.fspath(self.folder.root / self.folder.shard_name))
+                self._collectors["host"] = {"used": True}
+                self.document["files"]["shard"] = self.folder.shard_name
+            except (OSError, RuntimeError) as error:
+                self._collectors["host"] = {"used": False, "why": "could not start", "error": str(error)}
+                self.say(f"annotations are not recorded: {error}")
+            self._begin_compiles()
+            self.try_xla()
+            self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
+        self._write("recording")
+
+    def try_xla(self) -> None:
+        """Start XLA's profiler if it is wanted, not running yet, and the program has devices by now."""
+        if not self._xla_pending or "jax" not in sys.modules or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._begin_compiles()
+            if self.state == "recording" and self._xla_pending and self._xla.can_start():
+                self._xla_pending = False
+                self._start_xla()
+        finally:
+            self._lock.release()
+
+    def _begin_compiles(self) -> None:
+        if not self._collectors["compiles"]["used"] and self._host.running:
+            try:
+                if self._compiles.start():
+                    self._collectors["compiles"] = {"used": True}
+                else:
+                    self._collectors["compiles"]["why"] = "JAX is not imported"
+            except Exception as error:
+                self._collectors["compiles"] = {"used": False, "why": "could not start", "error": str(error)}
+
+    def _start_xla(self) -> None:
+        self._fence.prepare()
+        try:
+            self._xla.start(os.fspath(self.folder.root))
+        except XlaError as error:
+            self._collectors["xla"] = {"used": False, "why": "could not start", "error": str(error)}
+            self.say(f"XLA is not profiled: {error}")
+            return
+        self._collectors["xla"] = {
+            "used": True,
+            "host_tracer_level": self.settings.host_tracer_level,
+            "start": clock_pair(),
+        }
+        _native.set_step_marker(self._xla.step_marker)
+        tid = threading.get_native_id()
+        if tid in self._threads:
+            # The program's devices came up late: this thread's first span lies before XLA's session.
+            self._xla.mark_thread(tid)
+
+    def _thread_seen(self, tid: int) -> None:
+        """Called by the recorder at each thread's first event, on that thread."""
+        self._threads.add(tid)
+        if self._xla.running:
+            self._xla.mark_thread(tid)
+
+    def stop(self, drain_timeout_s: float, block_error: str | None = None) -> None:
+        """End the recording: wait for the work in flight, stop the collectors, leave the rest to a thread.
+
+        Args:
+            drain_timeout_s: longest wait for device work in flight.
+            block_error: name of the exception that ended the block, None for a normal end.
+
+        Returns when annotations and XLA take no more events; :meth:`wait` waits for the files.
+        """
+        with self._lock:
+            if self.state != "recording":
+                return
+            self.state = "stopping"
+            self._xla_pending = False
+        began = time.perf_counter()
+        try:
+            if block_error is not None:
+                self.document["capture"]["block_error"] = block_error
+            if self._xla.running:
+                self._drain(drain_timeout_s)
+        finally:
+            # A signal handler may raise out of the wait above; the files are written all the same.
+            self._hand_over(began)
+
+    def _drain(self, timeout_s: float) -> None:
+        try:
+            end = drain(timeout_s, self._fence)
+        except Exception as error:
+            self.say(f"the work in flight could not be waited for: {error}")
+            return
+        if end is None:
+            return
+        self.document["drained"] = end.complete
+        self.document["overhead"]["drain_s"] = round(end.waited_s, 6)
+        self.document["overhead"]["drain_arrays"] = end.arrays
+        self.document["overhead"]["drain_fenced"] = end.fenced
+        if not end.complete:
+            self.say(f"device work was still running {timeout_s:g} s after the capture's last step; its end is cut")
+
+    def _hand_over(self, began: float) -> None:
+        self.document["stop"] = clock_pair()
+        threaded = True
+        try:
+            threading.Thread(target=self._finish, name="xprof_py finish", daemon=True).start()
+        except RuntimeError:
+            # No thread can be had, for example while the interpreter ends.
+            threaded = False
+        try:
+            self._stop_host()
+            deadline = time.monotonic() + XLA_EDGE_TIMEOUT_S
+            while threaded and self._xla.is_taking() and time.monotonic() < deadline:
+                time.sleep(0.0002)
+            with self._lock:
+                self.document["overhead"]["stop_s"] = round(time.perf_counter() - began, 6)
+        finally:
+            self._host_stopped.set()
+        if not threaded:
+            self._finish()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most ``timeout_s`` for the files; returns whether they are written."""
+        return self._done.wait(timeout_s)
+
+    def never_started(self, text: str) -> None:
+        """The block ended before anything was to be recorded; ``text`` says why."""
+        with self._lock:
+            if self.state != "armed":
+                return
+            self.state = "not_started"
+        self.say(text)
+        self._write("not_started")
+        self._deliver()
+        self.folder.drop_empty_session_folder()
+        self._done.set()
+
+    def give_up(self, text: str) -> None:
+        """Record nothing at all, since the folder could not be taken; ``text`` says why."""
+        self.state = "failed"
+        self._xla_pending = False
+        self.say(text)
+        self._done.set()
+
+    def abandon(self) -> None:
+        """Called in a forked child: nothing of this recording is the child's to stop or to write."""
+        self.state = "abandoned"
+        self._xla_pending = False
+        self._compiles.stop()
+        self._done.set()
+
+    def _stop_host(self) -> None:
+        if not self._host.running:
+            return
+        try:
+            self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)
+        except Exception as error:
+            self.say(f"the recorder did not stop cleanly: {error}")
+
+    def _finish(self) -> None:
+        """Everything that the program need not wait for; runs on a thread of its own."""
+        began = time.perf_counter()
+        state = "finished"
+        try:
+            self._finish_files()
+        except Exception as error:
+            state = "failed"
+            self.say(f"{self.folder.path}: {error}")
+        try:
+            if not any(self._collectors[name]["used"] for name in ("host", "xla")):
+                state = "failed"
+            self.document["overhead"]["finish_s"] = round(time.perf_counter() - began, 6)
+            self._write(state)
+            self._deliver()
+        finally:
+            self.state = state
+            self._done.set()
+
+    def _finish_files(self) -> None:
+        # XLA first: it takes events until stop() is called, the other parts of the end take time.
+        result = None
+        if self._xla.running:
+            try:
+                result = self._xla.stop()
+            except XlaError as error:
+                self._lose_xla(str(error))
+        elif self._collectors["xla"].get("why") == "not started":
+            imported = "jax" in sys.modules
+            self._collectors["xla"]["why"] = "the program's devices never came up" if imported else "no JAX"
+        self._compiles.stop()
+        self._host_stopped.wait(RECORDER_STOP_TIMEOUT_S + 1)
+        self._stop_host()
+        _native.set_step_marker(None)
+        _native.set_thread_hook(None)
+        self._account_host()
+        rank = settled_rank(os.environ)
+        self.folder.settle(rank)
+        with self._lock:
+            self.document.update(identity(self.folder, rank))
+            self.document["versions"] = versions()
+            if "shard" in self.document["files"]:
+                self.document["files"]["shard"] = self.folder.shard_name
+            if result is not None:
+                self.document["files"]["xplane"] = self.folder.xplane_name
+        # Named before it exists: another process of the job then knows the file for one of its siblings'.
+        self._write("stopping")
+        if result is None:
+            self.folder.drop_empty_session_folder()
+            return
+        if result.note:
+            self._collectors["xla"]["note"] = result.note
+            self.say(f"XLA's profile: {result.note}")
+        if result.content is None:
+            if self.folder.adopt_xplane(self.document["start"]["realtime_ns"]) is None:
+                self._lose_xla("JAX left no file")
+            return
+        try:
+            self.folder.write_xplane(result.content)
+            self._collectors["xla"]["bytes"] = len(result.content)
+        except OSError as error:
+            self._lose_xla(f"XLA's profile could not be written: {error}")
+
+    def _lose_xla(self, reason: str) -> None:
+        with self._lock:
+            self._collectors["xla"].update(used=False, why="lost", error=reason)
+            self.document["files"].pop("xplane", None)
+        self.say(f"XLA's profile is lost: {reason}")
+
+    def _account_host(self) -> None:
+        totals = self._host_totals
+        if totals is None:
+            return
+        self.document["overhead"]["recorder"] = totals
+        self.document["overhead"]["spans"] = totals.get("recorded")
+        if self._collectors["compiles"]["used"]:
+            self._collectors["compiles"]["spans"] = self._compiles.spans
+        if totals.get("error"):
+            self._collectors["host"]["error"] = totals["error"]
+            self.say(f"the shard is incomplete: {totals['error']}")
+        elif totals.get("dropped"):
+            self.say(f"{totals['dropped']} annotations were dropped: the budget or a thread's ring was full")
+
+    def _write(self, state: str) -> None:
+        with self._lock:
+            self.document["state"] = state
+            document = copy.deepcopy(self.document)
+        try:
+            self.folder.write_run_file(document)
+        except OSError as error:
+            warn(f"{self.folder.path}: the run file could not be written: {error}")
+
+    def _deliver(self) -> None:
+        try:
+            self.folder.deliver()
+        except Exception as error:
+            warn(f"{self.folder.path}: could not be copied there: {error}. The capture stays in {self.folder.root}")

@@ -1,0 +1,84 @@
+"""What a run file says about a process: versions, command, clocks. Settings and outcomes are added by the recording."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from xprof_py.rank import Rank, jax_process
+from xprof_py.run_folder import RunFolder, boot_id
+
+FORMAT = "xprof_py.run"
+SCHEMA_VERSION = 1
+
+
+def clock_pair() -> dict[str, int]:
+    """CLOCK_REALTIME and CLOCK_MONOTONIC of one moment, in ns, and the half-width in ns of the moment itself."""
+    best: dict[str, int] | None = None
+    for _ in range(5):
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        realtime = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        error = (after - before + 1) // 2
+        if best is None or error < best["error_ns"]:
+            best = {"realtime_ns": realtime, "monotonic_ns": (before + after) // 2, "error_ns": error}
+    assert best is not None
+    return best
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of this package, Python and, where they are imported, jax and jaxlib."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        own: str | None = version("xprof_py")
+    except PackageNotFoundError:
+        own = None
+    return {
+        "xprof_py": own,
+        "python": platform.python_version(),
+        "jax": getattr(sys.modules.get("jax"), "__version__", None),
+        "jaxlib": getattr(sys.modules.get("jaxlib"), "__version__", None),
+    }
+
+
+def identity(folder: RunFolder, rank: Rank) -> dict[str, Any]:
+    """Who this process is, as far as is known now: rank, job, process index and count, host, boot, pid."""
+    place = jax_process()
+    count = place[1] if place else rank.count
+    return {
+        "rank": rank.label(folder.pid),
+        "rank_source": rank.source,
+        "job": rank.job,
+        "process_index": place[0] if place else rank.index,
+        "process_count": count,
+        "hostname": os.uname().nodename,
+        "boot_id": boot_id(),
+        "pid": folder.pid,
+        "ppid": os.getppid(),
+    }
+
+
+def first_document(folder: RunFolder, capture: Mapping[str, Any]) -> dict[str, Any]:
+    """The run file's fields at the start of a capture; ``capture``: its mode, steps and settings."""
+    return {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "state": "armed",
+        "session": folder.session,
+        **identity(folder, folder.rank),
+        "command": list(sys.orig_argv),
+        "versions": versions(),
+        "capture": dict(capture),
+        "start": None,
+        "stop": None,
+        "drained": None,
+        "collectors": {},
+        "files": {},
+        "overhead": {},
+        "messages": [],
+    }

@@ -1,0 +1,385 @@
+"""``capture``: record a block of a program, or some of its steps, into a run folder."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import operator
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from xprof_py import _native
+from xprof_py.collectors.xla import busy, is_importable
+from xprof_py.config import Choice, Settings, load_settings
+from xprof_py.errors import CaptureError, UsageError
+from xprof_py.messages import warn
+from xprof_py.places import REACH_TIMEOUT_S, within
+from xprof_py.rank import settled_rank
+from xprof_py.recording import NOT_BUILT, Recording
+from xprof_py.run_folder import RunFolder
+from xprof_py.window import Action, CaptureWindow, Phase
+
+# A program that is being interrupted wants to end: the work in flight gets this long.
+INTERRUPTED_DRAIN_S = 2.0
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def capture(
+    path: str | os.PathLike[str],
+    *,
+    steps: tuple[int, int] | None = None,
+    xla: Choice = "auto",
+    cuda: Choice = "auto",
+    stacks: Choice = "auto",
+    power: Choice = "auto",
+    probe: Choice = "auto",
+    backend: Choice = "auto",
+    budget_bytes: int | None = None,
+    overwrite: bool = False,
+) -> Capture:
+    """Record a ``with`` block (or each call of a decorated function) into the run folder ``path``.
+
+    Args:
+        path: RUN, a folder that is created, or an address that fsspec opens (gs://..., recorded in TMPDIR and copied
+            at the end, as is a folder on a network file system).
+        steps: half-open range of step numbers; recording begins by itself at the first step in it and ends after the
+            last, the block goes on unrecorded. None: the whole block.
+        xla: XLA's profiler. "auto" uses it if the program uses JAX: it starts at once where JAX has its devices,
+            else at the first compile or step after the program brought them up, never bringing them up itself; where
+            JAX is not even imported at the start, at the first step after it was. A trace of the program's own is
+            left alone and costs the capture its XLA part. True makes a missing JAX or a running trace an error.
+        cuda, stacks, power, probe, backend: not available in this version; True is an error.
+        budget_bytes: most bytes of this process's shard; None: XPROF_PY_BUDGET_BYTES, [tool.xprof_py], 1 GiB.
+        overwrite: replace what an earlier capture left in RUN; otherwise RUN in use is an error.
+
+    Returns:
+        A context manager and decorator. The block's end waits for device work in flight (``drain_timeout_s``, 10 s)
+        and then for the files (``stop_timeout_s``, 60 s); past that they are finished behind the program.
+
+    Raises:
+        UsageError: here, for arguments that make no sense; at entry, for settings that do not.
+        CaptureError: at entry, before the block runs: RUN in use, not writable or not reachable, a collector that was
+            asked for and cannot work. Whatever goes wrong later, a full disk included, is a warning and a message in
+            the run file; exceptions of the block pass through untouched. A capture inside another one of the same
+            process records nothing and says so.
+    """
+    return Capture(
+        os.fspath(path),
+        _step_range(steps),
+        {"xla": xla, "cuda": cuda, "stacks": stacks, "power": power, "probe": probe, "backend": backend},
+        budget_bytes,
+        overwrite,
+    )
+
+
+class Capture:
+    """A capture to enter; made by :func:`capture`. Each entry is a recording of its own."""
+
+    def __init__(
+        self,
+        path: str,
+        steps: tuple[int, int] | None,
+        collectors: dict[str, Choice],
+        budget_bytes: int | None,
+        overwrite: bool,
+    ) -> None:
+        for name, value in collectors.items():
+            if not (isinstance(value, bool) or value == "auto"):
+                raise UsageError(f'{name} = {value!r}: wants True, False or "auto"')
+        if not isinstance(path, str) or not path:
+            raise UsageError("capture wants the path of a run folder as text")
+        self.path = path if "://" in path else os.path.abspath(os.path.expanduser(path))
+        self._steps = steps
+        self._collectors = collectors
+        self._budget_bytes = budget_bytes
+        self._overwrite = overwrite
+        self._entered: list[_OpenCapture | None] = []
+
+    def __enter__(self) -> Capture:
+        self._entered.append(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        opened = self._entered.pop() if self._entered else None
+        if opened is not None:
+            opened.close(kind)
+        return False
+
+    def __call__(self, function: Function) -> Function:
+        """Capture each call of ``function``, plain or async. Raises UsageError for a generator function."""
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise UsageError("capture cannot decorate a generator: use `with capture(...)` around the loop")
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def captured_async(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return captured_async  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def captured(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return captured  # type: ignore[return-value]
+
+    def _open(self) -> _OpenCapture | None:
+        # Before anything that could raise: a capture inside another one must not end the training.
+        if not _slot.take(self.path):
+            return None
+        try:
+            settings = self._settings()
+            opened = _OpenCapture(self._claimed(settings), settings, self._steps)
+            _slot.hold(opened)
+            opened.begin()
+        except BaseException:
+            _slot.release()
+            raise
+        return opened if opened.recording.is_open else None
+
+    def _settings(self) -> Settings:
+        try:
+            directory = Path.cwd()
+        except OSError:
+            directory = Path("/")
+        xla = self._collectors["xla"]
+        given = {"budget_bytes": self._budget_bytes, "xla": None if xla == "auto" else xla}
+        return load_settings(given, os.environ, directory)
+
+    def _claimed(self, settings: Settings) -> Recording:
+        """The recording in a folder that is ours now; every configuration error is raised here."""
+        absent = tuple(name for name in self._collectors if name != "xla")
+        for name in absent:
+            if self._collectors[name] is True:
+                raise CaptureError(f"{name}=True: {NOT_BUILT}")
+        if settings.xla is True:
+            if not is_importable():
+                raise CaptureError("xla=True: JAX is not installed here")
+            reason = busy()
+            if reason:
+                raise CaptureError(f"xla=True: {reason}")
+        chosen = {
+            "mode": "whole" if self._steps is None else "steps",
+            "steps": None if self._steps is None else list(self._steps),
+            "budget_bytes": settings.budget_bytes,
+        }
+
+        def claim() -> Recording:
+            rank = settled_rank(os.environ)
+            folder = RunFolder(self.path, settings.session, rank, settings.xla is not False)
+            recording = Recording(folder, settings, chosen, absent)
+            try:
+                folder.claim(self._overwrite, recording.document)
+            except OSError as error:
+                # A full or failing disk is no mistake of the call: the program runs, unrecorded.
+                recording.give_up(f"nothing is recorded: {self.path}: {error.strerror or error}")
+            return recording
+
+        return within(REACH_TIMEOUT_S, self.path, claim)
+
+
+class _OpenCapture:
+    """One entered capture: feeds steps to its window and carries out what the window answers."""
+
+    def __init__(self, recording: Recording, settings: Settings, steps: tuple[int, int] | None) -> None:
+        self.recording = recording
+        self._settings = settings
+        self._steps = steps
+        self._window = CaptureWindow(steps)
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    def begin(self) -> None:
+        if not self.recording.is_open:
+            _slot.release()
+            return
+        if self._window.begin() is Action.START:
+            self.recording.start()
+        if self._steps is not None or self.recording.awaits_devices():
+            _native.set_step_listener(self._on_step)
+
+    def close(self, kind: type[BaseException] | None) -> None:
+        """End the capture at the end of its block, or at the interpreter's."""
+        if os.getpid() != self._pid:
+            return
+        began = time.monotonic()
+        drain_timeout_s = self._settings.drain_timeout_s
+        if kind is not None and not issubclass(kind, Exception):
+            drain_timeout_s = min(drain_timeout_s, INTERRUPTED_DRAIN_S)
+        try:
+            self._step_listener_off()
+            with self._lock:
+                phase = self._window.phase
+                self._window.end()
+            if phase is Phase.ARMED:
+                self.recording.never_started(self._why_never())
+            else:
+                self.recording.stop(drain_timeout_s, None if kind is None else kind.__name__)
+                if phase is Phase.RECORDING and self._steps is not None and kind is None:
+                    self.recording.say(f"the block ended before step {self._steps[1] - 1} did", "info")
+            if not self.recording.wait(max(self._settings.stop_timeout_s - (time.monotonic() - began), 0.0)):
+                self.recording.say(
+                    f"{self.recording.folder.path}: still being written {self._settings.stop_timeout_s:g} s after the "
+                    "capture's end; this goes on behind the program"
+                )
+        except Exception as error:
+            warn(f"{self.recording.folder.path}: the capture did not end cleanly: {error}")
+        finally:
+            _slot.close(self)
+
+    def abandon(self) -> None:
+        """In a forked child: the recording stays the parent's."""
+        self.recording.abandon()
+
+    def _why_never(self) -> str:
+        assert self._steps is not None
+        seen = self._window.seen
+        what = f"steps {seen[0]} to {seen[1]} were seen" if seen else "no step was seen"
+        return f"{self.recording.folder.path}: nothing recorded: no step in {list(self._steps)} began, {what}"
+
+    def _on_step(self, event: str, name: str, number: Any) -> None:
+        """Called by each step of the program on its own thread; the caller swallows exceptions."""
+        if os.getpid() != self._pid:
+            return
+        try:
+            self._take_step(event, name, number)
+        except (KeyboardInterrupt, Exception):
+            # The caller sends an interrupt to the program again.
+            raise
+        except BaseException as error:
+            # A signal handler of the program called sys.exit() while this waited: that must not be lost.
+            _raise_later(error)
+
+    def _take_step(self, event: str, name: str, number: Any) -> None:
+        try:
+            number = operator.index(number)
+        except TypeError:
+            return
+        thread = threading.get_ident()
+        entering = event == "enter"
+        with self._lock:
+            decide = self._window.step_entered if entering else self._window.step_exited
+            action = decide(thread, name, number)
+        if action is Action.START:
+            self.recording.document["capture"]["started_at_step"] = number
+            self.recording.start()
+        elif action is Action.STOP:
+            self._step_listener_off()
+            self.recording.stop(self._settings.drain_timeout_s)
+        elif entering and self.recording.awaits_devices():
+            self.recording.try_xla()
+            if self._steps is None and not self.recording.awaits_devices():
+                self._step_listener_off()
+
+    @staticmethod
+    def _step_listener_off() -> None:
+        _native.set_step_listener(None)
+
+
+class _Slot:
+    """The one capture of this process."""
+
+    def __init__(self) -> None:
+        self._hooked = False
+        self._empty()
+
+    def _empty(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = False
+        self._open: _OpenCapture | None = None
+        self._closing: Recording | None = None
+
+    def take(self, path: str) -> bool:
+        """Reserve the slot; False, with a warning, while another capture is open or does not finish in time."""
+        with self._lock:
+            if self._taken:
+                warn(f"{path}: another capture of this process is open; this one records nothing")
+                return False
+            self._taken = True
+            closing = self._closing
+            if not self._hooked:
+                self._hooked = True
+                atexit.register(self.at_exit)
+                os.register_at_fork(after_in_child=self.in_child)
+        if closing is not None and not closing.wait(closing.settings.stop_timeout_s):
+            warn(f"{path}: the capture before is still being written; this one records nothing")
+            self.release()
+            return False
+        return True
+
+    def hold(self, opened: _OpenCapture) -> None:
+        self._open = opened
+
+    def release(self) -> None:
+        with self._lock:
+            self._taken, self._open = False, None
+
+    def close(self, opened: _OpenCapture) -> None:
+        """The block of ``opened`` is over; its files may not be."""
+        with self._lock:
+            if self._open is opened:
+                self._taken, self._open = False, None
+                self._closing = opened.recording if opened.recording.is_open else None
+
+    def at_exit(self) -> None:
+        """The interpreter ends: stop what is open, and give files a bounded time."""
+        opened = self._open
+        if opened is not None:
+            opened.recording.say("the interpreter ended inside the capture", "info")
+            opened.close(None)
+        closing = self._closing
+        if closing is not None:
+            closing.wait(closing.settings.stop_timeout_s)
+
+    def in_child(self) -> None:
+        """After a fork, in the child: no hook, no open capture, locks that nobody holds."""
+        opened = self._open
+        self._empty()
+        _native.set_step_listener(None)
+        _native.set_step_marker(None)
+        _native.set_thread_hook(None)
+        if opened is not None:
+            opened.abandon()
+
+
+_slot = _Slot()
+
+
+def _raise_later(error: BaseException) -> None:
+    """Raise a copy of ``error`` in the calling thread as soon as it is back in the program."""
+    import ctypes
+
+    arguments = error.args
+
+    def construct(self: BaseException) -> None:
+        BaseException.__init__(self, *arguments)
+        if isinstance(self, SystemExit):
+            self.code = arguments[0] if arguments else None
+
+    again = type(type(error).__name__, (type(error),), {"__init__": construct})
+    thread = ctypes.c_ulong(threading.get_ident())
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    threading.Timer(0.01, raise_in, (thread, ctypes.py_object(again))).start()
+
+
+def _step_range(steps: tuple[int, int] | None) -> tuple[int, int] | None:
+    if steps is None:
+        return None
+    try:
+        first, last = (operator.index(number) for number in steps)
+    except (TypeError, ValueError):
+        raise UsageError(f"steps = {steps!r}: wants two whole numbers (first, last), half-open") from None
+    if not 0 <= first < last:
+        raise UsageError(f"steps = {steps!r}: wants 0 <= first < last; the range is half-open")
+    return first, last
