@@ -134,8 +134,8 @@ def test_memory_bound_work_counts_as_compute_and_that_is_said(planted: Any) -> N
     [
         ("input", "input", 0.85),
         ("recompile", "compiler", 0.85),
-        # The pool that computes takes the cores away from the thread that dispatches, in the middle of its dispatch. That
-        # is recorded as dispatch, which stays when compute is removed: on a loaded machine the promise is modest.
+        # The pool that computes takes the cores away from the thread that dispatches, in the middle of its dispatch.
+        # That is recorded as dispatch, which stays when compute is removed: on a loaded machine the promise is modest.
         ("compute", "compute", 0.5),
     ],
 )
