@@ -123,14 +123,16 @@ def _op_rows(ops: Any, class_name: str, lanes: int, whole_s: float) -> list[dict
 def _gap_rows(
     gaps: Any, cause: str, phases: Sequence[str], steps: int, lanes: int, whole_s: float
 ) -> list[dict[str, Any]]:
-    merged: dict[str, list[int]] = {}
+    merged: dict[tuple[str, str], list[int]] = {}
     for row in gaps.to_pylist():
         if row["cause"] == cause and row["phase"] in phases:
-            entry = merged.setdefault(row["evidence"], [0, 0])
+            entry = merged.setdefault((row["evidence"], row["source"]), [0, 0])
             entry[0] += row["length_ps"]
             entry[1] += row["pieces"]
     out = []
-    for evidence, (length_ps, pieces) in sorted(merged.items(), key=lambda pair: (-pair[1][0], pair[0]))[:MOST_ROWS]:
+    for (evidence, source), (length_ps, pieces) in sorted(merged.items(), key=lambda pair: (-pair[1][0], pair[0]))[
+        :MOST_ROWS
+    ]:
         seconds = length_ps / 1e12 / max(lanes, 1)
         text = f"the device waited {seconds:.3g} s in {pieces} gaps: {evidence}"
         out.append(
@@ -139,6 +141,7 @@ def _gap_rows(
                 text,
                 seconds,
                 share=seconds / whole_s if whole_s else None,
+                source=source or None,
                 span=evidence,
                 count=pieces,
                 per_step_ms=seconds / steps * 1000 if steps else None,
