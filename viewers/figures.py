@@ -103,10 +103,12 @@ def headline(summary: Fields) -> Headline:
     else:
         figures = class_figures(mapping(summary, "breakdown"), None)
         largest = max(figures, key=lambda figure: figure.share or 0.0)
-        sentence = (
-            f"No verdict. The largest part of a step is {label(largest.name)}: "
-            f"{quantities.percent(largest.share, decimals=0)}."
-        )
+        sentence = "No verdict: no step could be measured."
+        if largest.share:
+            sentence = (
+                f"No verdict. The largest part of a step is {label(largest.name)}: "
+                f"{quantities.percent(largest.share, decimals=0)}."
+            )
     found = diagnostics(summary)
     about_steps = [row for row in found if "step" in text(row, "code") and text(row, "message")]
     serious = [row for row in found if text(row, "severity") in ("error", "warning") and text(row, "message")]
@@ -140,11 +142,12 @@ def largest_class(by_class: Fields) -> tuple[str, float | None]:
 
 
 def evidence_place(row: Fields) -> str:
-    """Where an evidence row points: source line, function, span and op, those that are known and differ."""
+    """Where an evidence row points: source line, function, span and op, those that its text does not name already."""
+    said = text(row, "text")
     parts: list[str] = []
     for key in ("source", "function", "span", "op"):
         value = text(row, key)
-        if value and value not in parts:
+        if value and value not in parts and value not in said:
             parts.append(value)
     return " · ".join(parts)
 

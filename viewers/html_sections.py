@@ -22,7 +22,8 @@ from xprof_py.viewers.html_parts import (
 from xprof_py.viewers.markup import Html, escape, prose, tag
 
 _LANES_SHOWN = 64
-_ROWS_SHOWN = 15
+_ROWS_SHOWN = 10
+_LONGEST_SOURCE = 44
 
 
 def breakdown(summary: Fields) -> Html:
@@ -93,13 +94,18 @@ def top_ops(summary: Fields) -> Html:
     body = []
     for row, total in zip(found, totals, strict=True):
         mean_us = number(row, "mean_us")
-        details = " · ".join(part for part in (text(row, "op_name"), text(row, "program")) if part)
+        details = " · ".join(part for part in (_middle_cut(text(row, "op_name"), 72), text(row, "program")) if part)
+        source = text(row, "source")
         body.append(
             (
-                tag("span", tag("code", text(row, "op")), tag("small", details)),
+                tag(
+                    "span",
+                    tag("code", _middle_cut(text(row, "op"), 60), title=text(row, "op")),
+                    tag("small", details, title=text(row, "op_name") or None),
+                ),
                 class_name(text(row, "class")),
-                tag("code", text(row, "source"))
-                if text(row, "source")
+                tag("code", _end_of_path(source), title=source)
+                if source
                 else tag("span", quantities.MISSING, class_="quiet"),
                 quantities.percent(number(row, "share")),
                 total,
@@ -111,12 +117,31 @@ def top_ops(summary: Fields) -> Html:
         Column("Op"),
         Column("Class"),
         Column("Source", "name"),
-        Column("Share", "number", "of the device time of all ops"),
+        Column("Share", "number", "of the step time"),
         Column(f"Total ({unit})", "number"),
         Column("Runs", "number"),
         Column("Mean", "number"),
     ]
     return section("ops", "Ops with most device time", _first_rows("Ops with most device time", columns, body))
+
+
+def _middle_cut(name: str, longest: int) -> str:
+    """``name`` in ``longest`` characters: an op's name tells most at its two ends."""
+    if len(name) <= longest:
+        return name
+    end = longest * 2 // 3
+    return f"{name[: longest - end - 1]}…{name[-end:]}"
+
+
+def _end_of_path(source: str) -> str:
+    """The last parts of a path, those that tell two files apart; the whole is the element's title."""
+    if len(source) <= _LONGEST_SOURCE or "/" not in source:
+        return _middle_cut(source, _LONGEST_SOURCE)
+    parts = source.split("/")
+    shown = parts.pop()
+    while parts and len(parts[-1]) + len(shown) + 3 <= _LONGEST_SOURCE:
+        shown = f"{parts.pop()}/{shown}"
+    return _middle_cut(f"…/{shown}", _LONGEST_SOURCE)
 
 
 def _first_rows(caption: str, columns: Sequence[Column], body: Sequence[Sequence[object]]) -> Html:
@@ -269,7 +294,7 @@ def hosts(summary: Fields) -> Html:
 
 def diagnostics_section(summary: Fields) -> Html:
     """What went wrong or is missing: errors and warnings open, notes behind a fold."""
-    columns = [Column("Severity"), Column("Message"), Column("Where"), Column("Times", "number")]
+    columns = [Column("Severity", "name"), Column("Message"), Column("Where"), Column("Times", "number")]
     found = diagnostics(summary)
 
     def lines(chosen: list[Fields]) -> list[tuple[object, ...]]:

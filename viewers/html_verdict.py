@@ -18,6 +18,8 @@ from xprof_py.viewers.html_parts import class_bar, described, more, swatch
 from xprof_py.viewers.markup import Html, join, prose, tag
 
 _EVIDENCE_SHOWN = 5
+_LONG_SENTENCE = 90
+_SAME_STEP_TIME = 0.02
 _EVIDENCE_WORDS = {"gap": "device idle", "op": "op", "compile": "compile", "span": "host span"}
 
 
@@ -38,7 +40,7 @@ def top(summary: Fields) -> Html:
     return tag(
         "header",
         tag("p", _origin(summary), class_="origin"),
-        tag("h1", prose(head.sentence)),
+        tag("h1", prose(head.sentence), class_="long" if len(head.sentence) > _LONG_SENTENCE else None),
         reason,
         _caution(summary),
         advice,
@@ -87,9 +89,12 @@ def _figures(summary: Fields, head: Headline) -> Html | str:
     figures = []
     if head.step_ms is not None:
         low, high = number(step_ms, "p10"), number(step_ms, "p90")
+        median = number(step_ms, "median")
         spread = ""
-        if low is not None and high is not None:
+        if low is not None and high is not None and low != high:
             spread = f"p10 {quantities.milliseconds(low)}, p90 {quantities.milliseconds(high)}"
+            if median is not None and abs(median - head.step_ms) > _SAME_STEP_TIME * median:
+                spread = f"mean; median {quantities.milliseconds(median)}, {spread}"
         figures.append(("Step now", quantities.milliseconds(head.step_ms), spread))
     if head.bottleneck and head.step_ms is not None:
         without = f"Step without {label(head.bottleneck)}"
@@ -115,7 +120,9 @@ def _figures(summary: Fields, head: Headline) -> Html | str:
             "div",
             tag("dt", name),
             tag(
-                "dd", tag("strong", value, class_=None if value[:1].isdigit() else "words"), note and tag("small", note)
+                "dd",
+                tag("strong", value, class_="words" if value[:1].isalpha() else None),
+                note and tag("small", note),
             ),
         )
         for name, value, note in figures
@@ -151,8 +158,9 @@ def _evidence(summary: Fields) -> Html | str:
 
 def _evidence_line(row: Fields) -> Html:
     what = text(row, "what")
-    said = text(row, "text") or evidence_place(row)
-    if not said:
+    place = evidence_place(row)
+    said = text(row, "text")
+    if not said and not place:
         return Html("")
     numbers = []
     per_step_ms = number(row, "per_step_ms")
@@ -162,15 +170,15 @@ def _evidence_line(row: Fields) -> Html:
         numbers.append(tag("b", quantities.duration(number(row, "seconds"))))
     if number(row, "share") is not None:
         numbers.append(tag("span", quantities.percent(number(row, "share"))))
-    if (number(row, "count") or 0) > 1:
-        numbers.append(tag("span", f"{quantities.whole(number(row, 'count'))} times"))
-    if number(row, "step") is not None:
+    count = number(row, "count") or 0
+    if count > 1 and f"{count:.0f} " not in said:
+        numbers.append(tag("span", f"{quantities.whole(count)} times"))
+    if number(row, "step") is not None and count <= 1:
         numbers.append(tag("span", f"step {quantities.whole(number(row, 'step'))}"))
-    place = evidence_place(row)
     kind = tag("span", _EVIDENCE_WORDS.get(what, what), class_="kind")
     return tag(
         "li",
         kind,
-        tag("div", prose(said), tag("code", place) if place and place != said else "", class_="what"),
+        tag("div", prose(said), tag("code", place, class_="place") if place else "", class_="what"),
         tag("div", *numbers, class_="numbers") if numbers else "",
     )

@@ -151,12 +151,13 @@ static void test_id_map_finds_dense_and_sparse_ids(void) {
 
 static void test_claimed_lengths_allocate_nothing(void) {
     /* planes, with a length of 2^60 and of 2^63, and ten million of them claimed by a packed field of an HLO. */
-    static const char claims[][16] = {"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x10", "\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"};
+    static const char claims[][16] = {"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x10",
+                                      "\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"};
     for (size_t i = 0; i < 2; i++) {
         xpr_xspace space;
         xpr_decode_error error;
         REQUIRE(xpr_xspace_decode((const uint8_t *)claims[i], 12, &space, &error) == -1);
-        REQUIRE(error.offset == 1 && strcmp(error.place, "") == 0);
+        REQUIRE(error.offset == 1 && strcmp(error.place, "planes[0]") == 0);
         REQUIRE(strcmp(error.reason, "a length beyond the end of its message") == 0);
     }
     static const char packed[] = "\x0a\x0b\x1a\x09\x12\x07\xa2\x02\x80\xad\xe2\x04\x01";

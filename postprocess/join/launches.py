@@ -118,8 +118,8 @@ def join_runs(
     starts before its launch. Where the numbers differ the lists are aligned at the edge that was drained.
 
     ``program_key``: module_key per row of programs. A run of a program that is not in the profile is named by nothing.
-    ``drained_end``: no work was in flight at the end of the capture; ``drained_start``: keys of which none can have been
-    in flight at its start.
+    ``drained_end``: no work was in flight at the end of the capture; ``drained_start``: keys of which none can have
+    been in flight at its start.
     """
     count = len(ops.run_id)
     result = RunJoin(np.full(count, -1, np.int64), ["none"] * count)

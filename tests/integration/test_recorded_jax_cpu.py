@@ -7,6 +7,7 @@ must come out as `unknown`.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter, defaultdict
 from functools import cache
@@ -74,7 +75,7 @@ def test_windows_tile_the_capture(name: str) -> None:
     for rows in by_lane.values():
         assert rows[0]["start_ps"] == profile.capture_start_ps
         assert rows[-1]["end_ps"] == profile.capture_end_ps
-        assert all(a["end_ps"] == b["start_ps"] for a, b in zip(rows, rows[1:], strict=False))
+        assert all(a["end_ps"] == b["start_ps"] for a, b in itertools.pairwise(rows))
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -7,6 +7,8 @@ import functools
 import gc
 import inspect
 import pickle
+import subprocess
+import sys
 import threading
 import types
 import weakref
@@ -324,6 +326,46 @@ def test_scope_without_jax_is_a_trace(stop: Stop) -> None:
     with pytest.raises(TypeError):
         scope("x")(int)
     assert stop() == ["block", "decorated", "coroutine"]
+
+
+def test_a_scope_entered_again_is_counted_not_mistimed(tmp_path: Path) -> None:
+    reused = scope("reused")
+    _native.recorder_start(tmp_path / "x.xpr")
+    with reused, reused:
+        pass
+    with reused:
+        pass
+    assert _native.recorder_stop()["reentered"] == 2
+    assert read_shard(tmp_path / "x.xpr")["events"]["name"].to_pylist() == ["reused"]
+
+
+def test_cloudpickle_takes_functions_of_a_script_along(tmp_path: Path) -> None:
+    pytest.importorskip("cloudpickle")
+    script = """
+import pickle, sys
+import cloudpickle
+from xprof_py.annotations import trace
+@trace("mine", layer=3)
+def double(x):
+    return 2 * x
+def make():
+    @trace
+    def local(x):
+        return 3 * x
+    return local
+assert pickle.loads(pickle.dumps(double)) is double
+with open(sys.argv[1], "wb") as file:
+    cloudpickle.dump([double, make()], file)
+"""
+    other = """
+import pickle, sys
+double, triple = pickle.load(open(sys.argv[1], "rb"))
+assert (double(4), triple(4)) == (8, 12) and "traced" in repr(double), repr(double)
+"""
+    for code in (script, other):
+        command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "functions")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_decorated_functions_are_collected() -> None:

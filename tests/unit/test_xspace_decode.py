@@ -141,11 +141,11 @@ BEYOND = "a length beyond the end of its message"
 @pytest.mark.parametrize(
     ("data", "place", "reason"),
     [
-        (b"\x0a", "", ENDS),
-        (b"\x0a\x05ab", "", BEYOND),
-        (b"\x0a" + varint(2**60), "", BEYOND),
-        (b"\x0a" + varint(2**64 - 1), "", BEYOND),
-        (b"\x0a" + b"\x80" * 11, "", "a number of more than ten bytes"),
+        (b"\x0a", "planes[0]", ENDS),
+        (b"\x0a\x05ab", "planes[0]", BEYOND),
+        (b"\x0a" + varint(2**60), "planes[0]", BEYOND),
+        (b"\x0a" + varint(2**64 - 1), "planes[0]", BEYOND),
+        (b"\x0a" + b"\x80" * 11, "planes[0]", "a number of more than ten bytes"),
         (field(0, 0, b"\1"), "", "field number 0"),
         (field(9, 6), "", "an unknown wire type"),
         (field(2**29, 0, b"\1"), "", "a field number out of range"),
@@ -164,10 +164,18 @@ BEYOND = "a length beyond the end of its message"
             "planes[0].lines[0].events[0].stats[1]",
             ENDS,
         ),
-        (inside(1, inside(3, b"") + inside(3, inside(4, b"\x22\x7f"))), "planes[0].lines[1].events[0]", BEYOND),
+        (
+            inside(1, inside(3, b"") + inside(3, inside(4, b"\x22\x7f"))),
+            "planes[0].lines[1].events[0].stats[0]",
+            BEYOND,
+        ),
         (inside(1, inside(4, inside(2, inside(5, b"\x2a\x05")))), "planes[0].event_metadata[0].stats[0]", BEYOND),
         (inside(1, inside(5, b"") + inside(5, b"\x12\x01")), "planes[0].stat_metadata[1]", BEYOND),
         (inside(1, inside(6, b"\x07")), "planes[0].stats[0]", "field number 0"),
+        # A length that cannot be is the fault of the message that it is the length of.
+        (inside(1, inside(3, b"") + b"\x1a\x09"), "planes[0].lines[1]", BEYOND),
+        (inside(1, inside(3, inside(4, b"") * 2 + b"\x22\x09")), "planes[0].lines[0].events[2]", BEYOND),
+        (inside(4, b"host") + b"\x22\x09", "", BEYOND),
     ],
 )
 def test_broken_wire_names_place_and_reason(data: bytes, place: str, reason: str) -> None:

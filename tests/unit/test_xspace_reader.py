@@ -273,8 +273,11 @@ def test_gzip_is_read(tmp_path: Path) -> None:
         (b'{"traceEvents": []}', "is not an XSpace"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not an XSpace"),
         (b"\x40\x01", "none of its fields"),  # field 8: protobuf, but nothing of ours
-        (b"\x0a\x10\x12\x04abcd", "byte 1: a length beyond the end of its message"),
-        (b"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x10\x12\x01a", "byte 1: a length beyond the end of its message"),
+        (b"\x0a\x10\x12\x04abcd", r"planes\[0\], byte 1: a length beyond the end"),
+        (
+            b"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x10\x12\x01a",
+            r"planes\[0\], byte 1: a length beyond the end of its message",
+        ),
     ],
 )
 def test_bad_files_name_file_and_reason(tmp_path: Path, content: bytes, reason: str) -> None:

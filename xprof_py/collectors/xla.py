@@ -34,7 +34,7 @@ class XlaResult:
 def is_importable() -> bool:
     """Whether JAX is imported or could be, without importing it."""
     if "jax" in sys.modules:
-        return True
+        return sys.modules["jax"] is not None
     import importlib.util
 
     return importlib.util.find_spec("jax") is not None
