@@ -23,6 +23,7 @@ MONITORED = {
     "lower": "jaxpr_to_mlir_module_duration",
     "compile": "backend_compile_duration",
 }
+XLA_SPANS = ("put", "dispatch", "lower", "compile")
 XLA_COMPILE = {"lower": "lower_sharding_computation", "compile": "backend_compile_and_load"}
 
 
@@ -111,6 +112,8 @@ class _Builder:
         open_end = span.end_ps is None
         end_ps = self.case.end_ps if span.end_ps is None else span.end_ps
         length_ps = None if open_end else end_ps - start_ps
+        if span.kind in XLA_SPANS and length_ps is not None and length_ps < 4:
+            raise CaseError(f"{span.kind} at {start_ps} ps is too short for the events that nest in it: 4 ps at least")
         if span.kind in SHARD_KIND:
             self.user_span(span, length_ps, os_tid, python, shard)
         elif span.kind == "wait":
