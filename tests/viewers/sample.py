@@ -202,6 +202,10 @@ def evidence(what: str, said: str, **more: Any) -> dict[str, Any]:
     return {"what": what, "text": said, **dict.fromkeys(fields), **more}
 
 
+def diagnostic(severity: str, code: str, file: str, place: str, message: str) -> dict[str, Any]:
+    return {"severity": severity, "code": code, "file": file, "place": place, "count": 1, "message": message}
+
+
 def top_op(op: str, *, class_: str, **more: Any) -> dict[str, Any]:
     return {"op": op, "class": class_, "source": None, **more}
 
@@ -311,22 +315,20 @@ def input_bound() -> Sample:
             ],
         },
         diagnostics=[
-            {
-                "severity": "note",
-                "code": "no_peaks",
-                "file": "0.xplane.pb",
-                "place": "/host:CPU",
-                "count": 1,
-                "message": "the device's peak rates are unknown: efficiency is not reported",
-            },
-            {
-                "severity": "warning",
-                "code": "partial_step",
-                "file": "0.xplane.pb",
-                "place": "step train 39",
-                "count": 1,
-                "message": "a host-to-device copy was open at the end of the capture; the step is left out",
-            },
+            diagnostic(
+                "note",
+                "no_peaks",
+                "0.xplane.pb",
+                "/host:CPU",
+                "the device's peak rates are unknown: efficiency is not reported",
+            ),
+            diagnostic(
+                "warning",
+                "partial_step",
+                "0.xplane.pb",
+                "step train 39",
+                "a host-to-device copy was open at the end of the capture; the step is left out",
+            ),
         ],
     )
     share = summary["breakdown"]["input"]["share"]
@@ -468,14 +470,13 @@ def no_steps() -> Sample:
         "accounted": None,
         "top_ops": TOP_OPS[:2],
         "diagnostics": [
-            {
-                "severity": "warning",
-                "code": "no_steps",
-                "file": "",
-                "place": "",
-                "count": 1,
-                "message": "no step was marked: put `with step(i):` around the body of the training loop",
-            }
+            diagnostic(
+                "warning",
+                "no_steps",
+                "",
+                "",
+                "no step was marked: put `with step(i):` around the body of the training loop",
+            )
         ],
     }
     return summary, {"step_classes": schema.empty("step_classes")}
@@ -560,14 +561,13 @@ def four_hosts() -> Sample:
     ]
     summary["steps"]["missing"] = [{"step": 119, "host": "host3", "why": "its capture ended 80 ms earlier"}]
     summary["diagnostics"] = [
-        {
-            "severity": "error",
-            "code": "bad_shard",
-            "file": "shards/3-8841.xpr",
-            "place": "offset 8192",
-            "count": 1,
-            "message": "the shard ends in the middle of a chunk; 4,096 spans before it were read",
-        }
+        diagnostic(
+            "error",
+            "bad_shard",
+            "shards/3-8841.xpr",
+            "offset 8192",
+            "the shard ends in the middle of a chunk; 4,096 spans before it were read",
+        )
     ]
     share = summary["breakdown"]["host"]["share"]
     summary["verdict"] = {
