@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from conformance.case_text import CONTAINERS, Case, Op, Run, Span, StepRef, Thread, walk
+from conformance.case_text import CONTAINERS, Case, Lane, Op, Run, Span, StepRef, Thread, walk
 from xprof_py.postprocess.schema import CLASSES
 
 NAMING = {"input": "input", "checkpoint": "checkpoint", "load_data": "input"}
@@ -49,15 +49,14 @@ class Expected:
     causes_ps: dict[Share, int]
 
 
-def windows_of(case: Case) -> list[Expected]:
-    """The windows of the only lane of ``case``, in order of time."""
-    return _Reference(case).windows()
+def windows_of(case: Case, lane: Lane) -> list[Expected]:
+    """The windows of that lane of ``case``, in order of time."""
+    return _Reference(case, lane).windows()
 
 
 class _Reference:
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, lane: Lane) -> None:
         self.case = case
-        (lane,) = case.lanes
         self.runs = lane.runs
         self.steps = sorted(
             ((span, StepRef(span.name, span.number)) for t in case.threads for span in t.spans if span.kind == "step"),
