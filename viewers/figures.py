@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
 
 from xprof_py.postprocess.schema import CLASSES
 from xprof_py.viewers import quantities
 from xprof_py.viewers.class_words import label
-from xprof_py.viewers.fields import Fields, mapping, number, rows, text
+from xprof_py.viewers.fields import Fields, mapping, number, rows, text, texts
 
 LITTLE_EXPLAINED = 0.8
 """Below this share of explained step time the headline says that the rest of the page speaks for a part only."""
@@ -103,10 +106,12 @@ def headline(summary: Fields) -> Headline:
     else:
         figures = class_figures(mapping(summary, "breakdown"), None)
         largest = max(figures, key=lambda figure: figure.share or 0.0)
-        sentence = (
-            f"No verdict. The largest part of a step is {label(largest.name)}: "
-            f"{quantities.percent(largest.share, decimals=0)}."
-        )
+        sentence = "No verdict: no step could be measured."
+        if largest.share:
+            sentence = (
+                f"No verdict. The largest part of a step is {label(largest.name)}: "
+                f"{quantities.percent(largest.share, decimals=0)}."
+            )
     found = diagnostics(summary)
     about_steps = [row for row in found if "step" in text(row, "code") and text(row, "message")]
     serious = [row for row in found if text(row, "severity") in ("error", "warning") and text(row, "message")]
@@ -139,12 +144,33 @@ def largest_class(by_class: Fields) -> tuple[str, float | None]:
     return name, seconds[name] / sum(seconds.values())
 
 
+def command_line(capture: Fields) -> str:
+    """The captured command as one would type it; of the interpreter's path only its name."""
+    words = texts(capture, "command")
+    if not words:
+        return text(capture, "command")
+    return shlex.join([PurePath(words[0]).name, *words[1:]])
+
+
+def started(capture: Fields) -> str:
+    """When the capture started, in UTC to the second; empty where it is not known."""
+    # Not through `number`: a double holds a time since 1970 only to 256 ns.
+    start_ns = capture.get("started_ns")
+    if not isinstance(start_ns, int):
+        return text(capture, "started_utc").replace("T", " ").replace("Z", " UTC")
+    try:
+        return datetime.fromtimestamp(start_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
 def evidence_place(row: Fields) -> str:
-    """Where an evidence row points: source line, function, span and op, those that are known and differ."""
+    """Where an evidence row points: source line, function, span and op, those that its text does not name already."""
+    said = text(row, "text")
     parts: list[str] = []
     for key in ("source", "function", "span", "op"):
         value = text(row, key)
-        if value and value not in parts:
+        if value and value not in parts and value not in said:
             parts.append(value)
     return " · ".join(parts)
 

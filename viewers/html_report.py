@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xprof_py.errors import BadInputError, XprofPyError
+from xprof_py.postprocess import schema
 from xprof_py.viewers import html_sections, html_verdict
 from xprof_py.viewers.class_words import LABELS, PHASE_MEANINGS, PHASES
 from xprof_py.viewers.fields import Fields, mapping, number
@@ -127,16 +128,20 @@ def read_tables(out: Path) -> dict[str, pa.Table]:
     """The tables of an analysed folder that the report draws; one that was not written is absent.
 
     Raises:
-        BadInputError: a table is there and cannot be read.
+        BadInputError: a table is there and cannot be read, or lacks columns.
     """
     tables = {}
     for name in REPORT_TABLES:
         path = out / f"{name}.parquet"
         if path.exists():
             try:
-                tables[name] = pq.read_table(path)
+                table = pq.read_table(path)
             except (OSError, pa.ArrowException) as error:
                 raise BadInputError(str(path), "", str(error)) from error
+            lacking = sorted(set(schema.TABLES[name].names) - set(table.column_names))
+            if lacking:
+                raise BadInputError(str(path), "", f"lacks the columns {', '.join(lacking)}: analyse the run again")
+            tables[name] = table
     return tables
 
 

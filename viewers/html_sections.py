@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from xprof_py.viewers import quantities
 from xprof_py.viewers.class_words import MEANINGS, PHASE_MEANINGS, label
 from xprof_py.viewers.fields import Fields, mapping, number, rows, text, texts
-from xprof_py.viewers.figures import class_figures, diagnostics, outside_lines, steps_used
+from xprof_py.viewers.figures import class_figures, command_line, diagnostics, outside_lines, started, steps_used
 from xprof_py.viewers.html_parts import (
     Column,
     class_bar,
@@ -22,7 +22,8 @@ from xprof_py.viewers.html_parts import (
 from xprof_py.viewers.markup import Html, escape, prose, tag
 
 _LANES_SHOWN = 64
-_ROWS_SHOWN = 15
+_ROWS_SHOWN = 10
+_LONGEST_SOURCE = 44
 
 
 def breakdown(summary: Fields) -> Html:
@@ -93,13 +94,18 @@ def top_ops(summary: Fields) -> Html:
     body = []
     for row, total in zip(found, totals, strict=True):
         mean_us = number(row, "mean_us")
-        details = " · ".join(part for part in (text(row, "op_name"), text(row, "program")) if part)
+        details = " · ".join(part for part in (_middle_cut(text(row, "op_name"), 72), text(row, "program")) if part)
+        source = text(row, "source")
         body.append(
             (
-                tag("span", tag("code", text(row, "op")), tag("small", details)),
+                tag(
+                    "span",
+                    tag("code", _middle_cut(text(row, "op"), 60), title=text(row, "op")),
+                    tag("small", details, title=text(row, "op_name") or None),
+                ),
                 class_name(text(row, "class")),
-                tag("code", text(row, "source"))
-                if text(row, "source")
+                tag("code", _end_of_path(source), title=source)
+                if source
                 else tag("span", quantities.MISSING, class_="quiet"),
                 quantities.percent(number(row, "share")),
                 total,
@@ -111,12 +117,31 @@ def top_ops(summary: Fields) -> Html:
         Column("Op"),
         Column("Class"),
         Column("Source", "name"),
-        Column("Share", "number", "of the device time of all ops"),
+        Column("Share", "number", "of the step time"),
         Column(f"Total ({unit})", "number"),
         Column("Runs", "number"),
         Column("Mean", "number"),
     ]
     return section("ops", "Ops with most device time", _first_rows("Ops with most device time", columns, body))
+
+
+def _middle_cut(name: str, longest: int) -> str:
+    """``name`` in ``longest`` characters: an op's name tells most at its two ends."""
+    if len(name) <= longest:
+        return name
+    end = longest * 2 // 3
+    return f"{name[: longest - end - 1]}…{name[-end:]}"
+
+
+def _end_of_path(source: str) -> str:
+    """The last parts of a path, those that tell two files apart; the whole is the element's title."""
+    if len(source) <= _LONGEST_SOURCE or "/" not in source:
+        return _middle_cut(source, _LONGEST_SOURCE)
+    parts = source.split("/")
+    shown = parts.pop()
+    while parts and len(parts[-1]) + len(shown) + 3 <= _LONGEST_SOURCE:
+        shown = f"{parts.pop()}/{shown}"
+    return _middle_cut(f"…/{shown}", _LONGEST_SOURCE)
 
 
 def _first_rows(caption: str, columns: Sequence[Column], body: Sequence[Sequence[object]]) -> Html:
@@ -269,7 +294,7 @@ def hosts(summary: Fields) -> Html:
 
 def diagnostics_section(summary: Fields) -> Html:
     """What went wrong or is missing: errors and warnings open, notes behind a fold."""
-    columns = [Column("Severity"), Column("Message"), Column("Where"), Column("Times", "number")]
+    columns = [Column("Severity", "name"), Column("Message"), Column("Where"), Column("Times", "number")]
     found = diagnostics(summary)
 
     def lines(chosen: list[Fields]) -> list[tuple[object, ...]]:
@@ -296,14 +321,26 @@ def _severity(row: Fields) -> str:
 
 
 def overhead(summary: Fields) -> Html:
-    """What the profiler itself cost."""
-    return section("overhead", "Cost of profiling", pairs(_measured(mapping(summary, "overhead"))))
+    """What the profiler itself cost; counters that stayed zero share a line."""
+    found = mapping(summary, "overhead")
+    zero = [key.replace("_", " ") for key in found if number(found, key) == 0]
+    counted = pairs(_measured({key: value for key, value in found.items() if number(found, key) != 0}))
+    none = tag("p", "Zero: ", ", ".join(zero), ".", class_="quiet") if zero else ""
+    return section("overhead", "Cost of profiling", counted, none)
 
 
 def capture(summary: Fields) -> Html:
     """How the capture was made, and from which files."""
-    entries: list[tuple[object, object]] = list(_measured(mapping(summary, "capture")))
-    sources = [text(row, "source") for row in rows(summary, "hosts") if text(row, "source")]
+    found = mapping(summary, "capture")
+    entries: list[tuple[object, object]] = []
+    if command_line(found):
+        entries.append(("command", tag("code", command_line(found))))
+    if started(found):
+        entries.append(("started", started(found)))
+    entries += _measured({key: value for key, value in found.items() if key not in _SAID_APART})
+    sources = [
+        line for row in rows(summary, "hosts") for line in (texts(row, "source") or [text(row, "source")]) if line
+    ]
     if sources:
         shown = ", ".join(sources[:8]) + (f" and {len(sources) - 8:,} more" if len(sources) > 8 else "")
         entries.append(("source", tag("code", shown)))
@@ -312,11 +349,14 @@ def capture(summary: Fields) -> Html:
     return section("capture", "Capture", pairs(entries))
 
 
+_SAID_APART = ("command", "started_ns", "started_utc")
+
+
 def _measured(source: Fields, prefix: str = "") -> list[tuple[object, object]]:
     """Free-form numbers, each with the unit that the end of its name says."""
     entries: list[tuple[object, object]] = []
     for key, value in source.items():
-        name = f"{prefix}{key}".replace("_", " ")
+        name = key if key == "xprof_py" else f"{prefix}{key}".replace("_", " ")
         measured = number(source, key)
         if isinstance(value, Mapping):
             entries += _measured(value, f"{name}, ")
@@ -325,7 +365,7 @@ def _measured(source: Fields, prefix: str = "") -> list[tuple[object, object]]:
             if isinstance(value, bool):
                 shown = "yes" if value else "no"
             if shown:
-                entries.append((name, tag("code", shown) if key == "command" else shown))
+                entries.append((name, shown))
         elif key.startswith("ns_per_"):
             entries.append((f"time per {name.removeprefix(f'{prefix}ns per ')}", quantities.duration(measured / 1e9)))
         elif key == "share" or key.endswith("_share"):

@@ -9,22 +9,26 @@ from xprof_py.viewers.figures import (
     LITTLE_EXPLAINED,
     Headline,
     class_figures,
+    command_line,
     diagnostics,
     evidence_place,
     headline,
+    started,
     steps_used,
 )
 from xprof_py.viewers.html_parts import class_bar, described, more, swatch
 from xprof_py.viewers.markup import Html, join, prose, tag
 
 _EVIDENCE_SHOWN = 5
+_LONG_SENTENCE = 90
+_SAME_STEP_TIME = 0.02
 _EVIDENCE_WORDS = {"gap": "device idle", "op": "op", "compile": "compile", "span": "host span"}
 
 
 def title(summary: Fields) -> str:
     """The page's title: the bottleneck first, so that it shows in a row of tabs."""
     head = headline(summary)
-    command = text(mapping(summary, "capture"), "command")
+    command = command_line(mapping(summary, "capture"))
     what = f"{label(head.bottleneck)} {quantities.percent(head.share, decimals=0)}" if head.bottleneck else "step times"
     return " · ".join(part for part in (what, command[:60], "xprof_py") if part)
 
@@ -38,7 +42,7 @@ def top(summary: Fields) -> Html:
     return tag(
         "header",
         tag("p", _origin(summary), class_="origin"),
-        tag("h1", prose(head.sentence)),
+        tag("h1", prose(head.sentence), class_="long" if len(head.sentence) > _LONG_SENTENCE else None),
         reason,
         _caution(summary),
         advice,
@@ -53,18 +57,17 @@ def _origin(summary: Fields) -> Html:
     capture = mapping(summary, "capture")
     hosts = rows(summary, "hosts")
     devices = sum(len(texts(host, "devices")) for host in hosts)
-    started = text(capture, "started_utc").replace("T", " ").replace("Z", " UTC")
     parts: list[object] = []
-    if text(capture, "command"):
-        parts.append(tag("code", text(capture, "command")))
+    if command_line(capture):
+        parts.append(tag("code", command_line(capture)))
     if len(hosts) == 1:
         parts.append(text(hosts[0], "host"))
     elif hosts:
         parts.append(f"{len(hosts)} hosts")
     if devices:
         parts.append(quantities.plural(devices, "device"))
-    if started:
-        parts.append(started)
+    if started(capture):
+        parts.append(started(capture))
     return join([tag("span", part) for part in parts])
 
 
@@ -87,9 +90,12 @@ def _figures(summary: Fields, head: Headline) -> Html | str:
     figures = []
     if head.step_ms is not None:
         low, high = number(step_ms, "p10"), number(step_ms, "p90")
+        median = number(step_ms, "median")
         spread = ""
-        if low is not None and high is not None:
+        if low is not None and high is not None and low != high:
             spread = f"p10 {quantities.milliseconds(low)}, p90 {quantities.milliseconds(high)}"
+            if median is not None and abs(median - head.step_ms) > _SAME_STEP_TIME * median:
+                spread = f"mean; median {quantities.milliseconds(median)}, {spread}"
         figures.append(("Step now", quantities.milliseconds(head.step_ms), spread))
     if head.bottleneck and head.step_ms is not None:
         without = f"Step without {label(head.bottleneck)}"
@@ -115,7 +121,9 @@ def _figures(summary: Fields, head: Headline) -> Html | str:
             "div",
             tag("dt", name),
             tag(
-                "dd", tag("strong", value, class_=None if value[:1].isdigit() else "words"), note and tag("small", note)
+                "dd",
+                tag("strong", value, class_="words" if value[:1].isalpha() else None),
+                note and tag("small", note),
             ),
         )
         for name, value, note in figures
@@ -151,8 +159,9 @@ def _evidence(summary: Fields) -> Html | str:
 
 def _evidence_line(row: Fields) -> Html:
     what = text(row, "what")
-    said = text(row, "text") or evidence_place(row)
-    if not said:
+    place = evidence_place(row)
+    said = text(row, "text")
+    if not said and not place:
         return Html("")
     numbers = []
     per_step_ms = number(row, "per_step_ms")
@@ -162,15 +171,15 @@ def _evidence_line(row: Fields) -> Html:
         numbers.append(tag("b", quantities.duration(number(row, "seconds"))))
     if number(row, "share") is not None:
         numbers.append(tag("span", quantities.percent(number(row, "share"))))
-    if (number(row, "count") or 0) > 1:
-        numbers.append(tag("span", f"{quantities.whole(number(row, 'count'))} times"))
-    if number(row, "step") is not None:
+    count = number(row, "count") or 0
+    if count > 1 and f"{count:.0f} " not in said:
+        numbers.append(tag("span", f"{quantities.whole(count)} times"))
+    if number(row, "step") is not None and count <= 1:
         numbers.append(tag("span", f"step {quantities.whole(number(row, 'step'))}"))
-    place = evidence_place(row)
     kind = tag("span", _EVIDENCE_WORDS.get(what, what), class_="kind")
     return tag(
         "li",
         kind,
-        tag("div", prose(said), tag("code", place) if place and place != said else "", class_="what"),
+        tag("div", prose(said), tag("code", place, class_="place") if place else "", class_="what"),
         tag("div", *numbers, class_="numbers") if numbers else "",
     )

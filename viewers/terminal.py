@@ -144,19 +144,22 @@ class _Page:
             value += ellipsis
         return value + " " * (columns - columns_of(value))
 
-    def wrap(self, value: str, indent: str = "", first: str | None = None) -> list[str]:
+    def wrap(self, value: str, indent: str = "", first: str | None = None, width: int | None = None) -> list[str]:
         """``value`` broken into lines between words; a word that is longer than a line is broken too."""
-        return self.flow(self.plain(value).split(), " ", indent, first)
+        return self.flow(self.plain(value).split(), " ", indent, first, width)
 
-    def flow(self, pieces: list[str], between: str, indent: str = "", first: str | None = None) -> list[str]:
-        """``pieces`` one after the other, as many to a line as fit."""
+    def flow(
+        self, pieces: list[str], between: str, indent: str = "", first: str | None = None, width: int | None = None
+    ) -> list[str]:
+        """``pieces`` one after the other, as many to a line as fit into ``width`` columns (None: the page's)."""
+        width = self.width if width is None else width
         between = f" {self.plain(between)} ".replace("  ", " ")
         lines: list[str] = []
         line = indent if first is None else first
         empty = True
         for piece in pieces:
-            for part in self._pieces_of(piece, self.width - columns_of(indent)):
-                if not empty and columns_of(line) + columns_of(between) + columns_of(part) > self.width:
+            for part in self._pieces_of(piece, width - columns_of(indent)):
+                if not empty and columns_of(line) + columns_of(between) + columns_of(part) > width:
                     lines.append(line)
                     line, empty = indent, True
                 line += part if empty else between + part
@@ -195,12 +198,13 @@ def _verdict(page: _Page, summary: Fields, head: Headline) -> Iterator[str]:
     if head.reason:
         yield from page.wrap(head.reason)
     accounted = number(summary, "accounted")
+    straggler = mapping(summary, "straggler")
     parts = []
     if head.step_ms is not None:
         step_ms = mapping(summary, "step_ms")
         low, high = number(step_ms, "p10"), number(step_ms, "p90")
         spread = ""
-        if low is not None and high is not None:
+        if low is not None and high is not None and low != high:
             spread = f" (p10 {quantities.milliseconds(low)}, p90 {quantities.milliseconds(high)})"
         parts.append(f"step {quantities.milliseconds(head.step_ms)}{spread}")
     if head.bottleneck and head.without_ms is not None:
@@ -213,6 +217,10 @@ def _verdict(page: _Page, summary: Fields, head: Headline) -> Iterator[str]:
         used = steps_used(summary)
         kind = "measured" if text(steps, "used").startswith("all") else "steady"
         parts.append(f"{quantities.plural(number(steps, 'count'), 'step')}, {quantities.whole(used)} {kind}")
+    if text(straggler, "host"):
+        lost_ms = number(straggler, "lost_ms_per_step")
+        cost = "" if lost_ms is None else f" costs {quantities.milliseconds(lost_ms)} a step"
+        parts.append(f"straggler {text(straggler, 'host')}{cost}")
     if accounted is not None:
         only = "only " if accounted < LITTLE_EXPLAINED else ""
         parts.append(f"{only}{quantities.percent(accounted)} explained")
@@ -252,20 +260,19 @@ def _evidence(page: _Page, summary: Fields) -> Iterator[str]:
     found = rows(mapping(summary, "verdict"), "evidence")
     for row in found[:_EVIDENCE_SHOWN]:
         place = evidence_place(row)
-        said = text(row, "text") or place
-        if not said:
-            continue
+        said = text(row, "text")
         amount = ""
         if number(row, "per_step_ms") is not None:
             amount = f"{quantities.milliseconds(number(row, 'per_step_ms'))} a step"
         elif number(row, "seconds") is not None:
             amount = quantities.duration(number(row, "seconds"))
-        if number(row, "step") is not None:
+        if number(row, "step") is not None and (number(row, "count") or 0) <= 1:
             amount = ", ".join(filter(None, (amount, f"step {quantities.whole(number(row, 'step'))}")))
         amount = page.plain(amount)
         room = page.width - len(_MARGIN) - (len(amount) + 2 if amount else 0)
-        yield _MARGIN + page.fit(said, room) + (f"  {amount}" if amount else "")
-        if place and place != said:
+        for i, line in enumerate(page.wrap(said, width=room)):
+            yield f"{_MARGIN}{page.fit(line, room)}  {amount}" if i == 0 and amount else _MARGIN * 2 + line
+        if place:
             yield _MARGIN * 2 + page.faint(page.fit(place, page.width - 2 * len(_MARGIN)).rstrip())
     if len(found) > _EVIDENCE_SHOWN:
         yield _MARGIN + page.faint(f"{len(found) - _EVIDENCE_SHOWN:,} more in the report")

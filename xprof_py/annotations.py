@@ -21,34 +21,33 @@ __all__ = ["checkpoint", "counter", "input_wait", "mark", "scope", "step", "trac
 class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("attn")`)
     """``trace`` and ``jax.named_scope`` in one: the same name on the host and in the compiled program.
 
-    ``name``: the name of both. Without jax imported it is a ``trace``. Under a JAX transformation (jit, grad, vmap) it is
-    only the named scope: the host's time there is tracing, not the work itself.
+    ``name``: the name of both. Without jax imported it is a ``trace``. Under a JAX transformation (jit, grad, vmap) it
+    is only the named scope: the host's time there is tracing, not the work itself.
     """
 
-    __slots__ = ("_name", "_named", "_span")
+    __slots__ = ("_entered", "_name", "_span")
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._named: Any = None
-        self._span: Any = None
+        self._span = trace(name)
+        self._entered: list[tuple[Any, bool]] = []
 
     def __enter__(self) -> scope:
-        jax = sys.modules.get("jax")
-        named_scope = getattr(jax, "named_scope", None)
+        named_scope = getattr(sys.modules.get("jax"), "named_scope", None)
+        named = None
         if named_scope is not None:
             named = named_scope(self._name)
             named.__enter__()
-            self._named = named
-        if not _under_jax_tracer():
-            self._span = trace(self._name)
+        on_host = not _under_jax_tracer()
+        if on_host:
             self._span.__enter__()
+        self._entered.append((named, on_host))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        span, self._span = self._span, None
-        if span is not None:
-            span.__exit__(None, None, None)
-        named, self._named = self._named, None
+        named, on_host = self._entered.pop()
+        if on_host:
+            self._span.__exit__(None, None, None)
         if named is not None:
             named.__exit__(*exception)
 
@@ -69,12 +68,9 @@ class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("at
 
 
 def _under_jax_tracer() -> bool:
-    """Whether the calling code is being traced by jax, as far as jax says so; jax is never imported for it."""
-    core = getattr(sys.modules.get("jax"), "core", None)
-    state_is_clean = getattr(core, "trace_state_clean", None)
-    if state_is_clean is None:
-        core = sys.modules.get("jax._src.core")
-        state_is_clean = getattr(core, "trace_state_clean", None)
+    """Whether jax is tracing the calling code; False where jax is not imported or does not say."""
+    # The public jax.core no longer has it. Looked up in sys.modules: jax is never imported for this.
+    state_is_clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
     return state_is_clean is not None and not state_is_clean()
 
 

@@ -1,13 +1,14 @@
 """What ``@trace`` makes of a function. Each call has a span of its own, whatever threads and tasks do in between.
 
-A coroutine function's span covers its awaits. A generator function's span runs from the first value that is asked for to
-exhaustion, ``close()`` or an exception, so it also covers what the consumer does between two values.
+A coroutine function's span covers its awaits. A generator function's span runs from the first value that is asked for
+to exhaustion, ``close()`` or an exception, so it also covers what the consumer does between two values.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
@@ -37,9 +38,19 @@ def decorate(function: Any, kind: int, name: Any, keys: tuple[str, ...], values:
     return wrapper
 
 
-def rebuild(function: Any, kind: int, name: Any, keys: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """What ``decorate`` returned for these arguments; for unpickling."""
-    return decorate(function, kind, name, keys, values)
+def reduce(
+    decorated: Any, function: Any, kind: int, name: Any, keys: tuple[str, ...], values: tuple[Any, ...]
+) -> str | tuple[Any, ...]:
+    """What ``__reduce__`` of a decorated function returns.
+
+    Functions pickle by name, and so does this. cloudpickle takes functions apart that the other side cannot import
+    (local ones, those of ``__main__``), which it can only do if it gets to see them.
+    """
+    caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+    qualname = str(decorated.__qualname__)
+    if "<locals>" in qualname or (decorated.__module__ == "__main__" and "cloudpickle" in caller):
+        return decorate, (function, kind, name, keys, values)
+    return qualname
 
 
 def own_name(function: Any) -> str:

@@ -106,7 +106,7 @@ class AddressPlace:
 def place_of(path: str) -> FolderPlace | AddressPlace:
     """The place that ``path`` names. Raises CaptureError for an address without fsspec or with an unknown scheme."""
     if "://" not in path:
-        return FolderPlace(Path(path), is_remote=_is_on_network(Path(path)))
+        return FolderPlace(Path(path), is_remote=is_far(path))
     scheme = path.split("://", 1)[0]
     try:
         fsspec: Any = importlib.import_module("fsspec")
@@ -143,17 +143,28 @@ def within(seconds: float, what: str, work: Callable[[], Result]) -> Result:
     return results[0]
 
 
-def _is_on_network(path: Path) -> bool:
-    """Whether ``path`` lies below a network mount, told from the mount table alone: a dead server is not asked."""
+def is_far(path: str) -> bool:
+    """Whether ``path`` is an address or lies below a network mount, told from the mount table alone: a dead server is
+    not asked."""
+    if "://" in path:
+        return True
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return False
-    absolute = os.path.abspath(path)
-    best, kind = "", ""
-    for line in table.splitlines():
-        left, _, right = line.partition(" - ")
-        point = left.split(" ")[4].replace("\\040", " ")
-        if (absolute == point or absolute.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, kind = point, right.split(" ", 1)[0]
+    kind = file_system_of(os.path.abspath(path), table)
     return kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse.")
+
+
+def file_system_of(path: str, mount_table: str) -> str:
+    """The type of the file system that an absolute ``path`` lies on; ``mount_table``: text of /proc/self/mountinfo."""
+    best, kind = "", ""
+    for line in mount_table.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split(" ")
+        if len(fields) < 5:
+            continue
+        point = fields[4].replace("\\040", " ")
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, right.split(" ", 1)[0]
+    return kind

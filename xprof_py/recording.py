@@ -10,10 +10,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from xprof_py import _native
-from xprof_py.collectors.drain import Fence, drain
+from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
 from xprof_py.collectors.xla import XlaError, XlaProfiler
@@ -49,7 +50,6 @@ class Recording:
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
-        self._fence = Fence()
         self._threads: set[int] = set()
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
@@ -91,7 +91,7 @@ class Recording:
                 self._host.start(os.fspath(self.folder.root / self.folder.shard_name))
                 self._collectors["host"] = {"used": True}
                 self.document["files"]["shard"] = self.folder.shard_name
-            except (OSError, RuntimeError) as error:
+            except Exception as error:
                 self._collectors["host"] = {"used": False, "why": "could not start", "error": str(error)}
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()
@@ -122,7 +122,7 @@ class Recording:
                 self._collectors["compiles"] = {"used": False, "why": "could not start", "error": str(error)}
 
     def _start_xla(self) -> None:
-        self._fence.prepare()
+        fence.prepare()
         try:
             self._xla.start(os.fspath(self.folder.root))
         except XlaError as error:
@@ -146,12 +146,13 @@ class Recording:
         if self._xla.running:
             self._xla.mark_thread(tid)
 
-    def stop(self, drain_timeout_s: float, block_error: str | None = None) -> None:
+    def stop(self, drain_timeout_s: float, block_error: str | None = None, note: str | None = None) -> None:
         """End the recording: wait for the work in flight, stop the collectors, leave the rest to a thread.
 
         Args:
             drain_timeout_s: longest wait for device work in flight.
             block_error: name of the exception that ended the block, None for a normal end.
+            note: said in the run file, if there is something to stop.
 
         Returns when annotations and XLA take no more events; :meth:`wait` waits for the files.
         """
@@ -164,6 +165,8 @@ class Recording:
         try:
             if block_error is not None:
                 self.document["capture"]["block_error"] = block_error
+            if note:
+                self.say(note, "info")
             if self._xla.running:
                 self._drain(drain_timeout_s)
         finally:
@@ -172,13 +175,13 @@ class Recording:
 
     def _drain(self, timeout_s: float) -> None:
         try:
-            end = drain(timeout_s, self._fence)
+            end = drain(timeout_s)
         except Exception as error:
             self.say(f"the work in flight could not be waited for: {error}")
             return
         if end is None:
             return
-        self.document["drained"] = end.complete
+        self.document["drained"] = end.complete and end.fenced
         self.document["overhead"]["drain_s"] = round(end.waited_s, 6)
         self.document["overhead"]["drain_arrays"] = end.arrays
         self.document["overhead"]["drain_fenced"] = end.fenced
@@ -187,12 +190,7 @@ class Recording:
 
     def _hand_over(self, began: float) -> None:
         self.document["stop"] = clock_pair()
-        threaded = True
-        try:
-            threading.Thread(target=self._finish, name="xprof_py finish", daemon=True).start()
-        except RuntimeError:
-            # No thread can be had, for example while the interpreter ends.
-            threaded = False
+        threaded = self._behind(self._finish)
         try:
             self._stop_host()
             deadline = time.monotonic() + XLA_EDGE_TIMEOUT_S
@@ -210,16 +208,31 @@ class Recording:
         return self._done.wait(timeout_s)
 
     def never_started(self, text: str) -> None:
-        """The block ended before anything was to be recorded; ``text`` says why."""
+        """The block ended before anything was to be recorded; ``text`` says why. :meth:`wait` waits for the file."""
         with self._lock:
             if self.state != "armed":
                 return
             self.state = "not_started"
         self.say(text)
-        self._write("not_started")
-        self._deliver()
-        self.folder.drop_empty_session_folder()
-        self._done.set()
+        if not self._behind(self._finish_empty):
+            self._finish_empty()
+
+    def _finish_empty(self) -> None:
+        try:
+            self._write("not_started")
+            self.folder.drop_empty_session_folder()
+            self._deliver()
+        finally:
+            self._done.set()
+
+    @staticmethod
+    def _behind(work: Callable[[], None]) -> bool:
+        """Run ``work`` on a thread of its own; False where no thread can be had, as while the interpreter ends."""
+        try:
+            threading.Thread(target=work, name="xprof_py finish", daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
 
     def give_up(self, text: str) -> None:
         """Record nothing at all, since the folder could not be taken; ``text`` says why."""
@@ -301,7 +314,7 @@ class Recording:
                 self._lose_xla("JAX left no file")
             return
         try:
-            self.folder.write_xplane(result.content)
+            self.document["files"]["xplane"] = self.folder.write_xplane(result.content)
             self._collectors["xla"]["bytes"] = len(result.content)
         except OSError as error:
             self._lose_xla(f"XLA's profile could not be written: {error}")
@@ -316,6 +329,8 @@ class Recording:
         totals = self._host_totals
         if totals is None:
             return
+        if totals.get("hook_errors"):
+            self.say(f"{totals['hook_errors']} of this package's hooks failed inside the program's spans", "info")
         self.document["overhead"]["recorder"] = totals
         self.document["overhead"]["spans"] = totals.get("recorded")
         if self._collectors["compiles"]["used"]:

@@ -1,4 +1,26 @@
-"""What a run file says about a process: versions, command, clocks. Settings and outcomes are added by the recording."""
+"""What a run file says about a process.
+
+Fields (JSON; absent or null where nothing is known):
+
+    format, schema_version      "xprof_py.run", 1
+    state                       armed (waits for its steps), recording, stopping (files are being written), finished,
+                                failed (neither annotations nor XLA were recorded), not_started (the steps never came).
+                                A process that was killed leaves armed, recording or stopping.
+    session                     folder below plugins/profile
+    rank, rank_source           label in the file names, and the variable or JAX call that it comes from, or "pid"
+    job                         equal for the processes of one job
+    process_index, process_count, hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
+    capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes, block_error
+    start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
+                                stop is after the drain: device work launched before it has ended, if drained
+    drained                     whether all work in flight was waited for; null without XLA's profiler
+    collectors                  host, xla, compiles, cuda, ...: {used, why, error, note, ...}; xla.start as start above
+    files                       shard, xplane: names below RUN
+    overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
+                                its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
+                                recorder: the recorder's totals
+    messages                    [{severity, message}]
+"""
 
 from __future__ import annotations
 

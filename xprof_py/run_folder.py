@@ -49,7 +49,11 @@ class RunFolder:
         self.place: Place = place_of(path)
         self.staged = not (isinstance(self.place, FolderPlace) and not self.place.is_remote)
         self.root = Path(path)
-        self._label = rank.label(self.pid)
+        self._take_label(rank)
+
+    def _take_label(self, rank: Rank) -> None:
+        self.rank, self._label = rank, rank.label(self.pid)
+        self.xplane_name = f"plugins/profile/{self.session}/{self._label}.xplane.pb"
 
     @property
     def shard_name(self) -> str:
@@ -58,10 +62,6 @@ class RunFolder:
     @property
     def run_file_name(self) -> str:
         return f"run/{self._label}-{self.pid}.json"
-
-    @property
-    def xplane_name(self) -> str:
-        return f"plugins/profile/{self.session}/{self._label}.xplane.pb"
 
     def claim(self, overwrite: bool, document: Mapping[str, Any]) -> None:
         """Take the place: refuse a RUN in use, create the folders, write the first run file.
@@ -93,7 +93,7 @@ class RunFolder:
         shard, run_file = self.shard_name, self.run_file_name
         if rank.label(self.pid) == self._label:
             return
-        self.rank, self._label = rank, rank.label(self.pid)
+        self._take_label(rank)
         for old, new in ((shard, self.shard_name), (run_file, self.run_file_name)):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.root / old, self.root / new)
@@ -117,10 +117,15 @@ class RunFolder:
                 file.write(text.ljust(size - 1) + b"\n")
 
     def write_xplane(self, content: bytes) -> str:
-        """Write XLA's profile whole and return its name below RUN. Raises OSError; nothing half written stays."""
+        """Write XLA's profile whole and return its name below RUN. Raises OSError; nothing half written stays.
+
+        Two processes may both be rank 0, each of a job of its own: the second one's file has the pid in its name.
+        """
         path = self.root / self.xplane_name
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(path, content)
+        if not _write_whole(path, content, replace=False):
+            self.xplane_name = f"plugins/profile/{self.session}/{self._label}-{self.pid}.xplane.pb"
+            _write_whole(self.root / self.xplane_name, content)
         return self.xplane_name
 
     def adopt_xplane(self, since_ns: int) -> str | None:
@@ -210,13 +215,27 @@ def _is_alive(pid: object) -> bool:
     return isinstance(pid, int) and Path(f"/proc/{pid}").exists()
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def _write_whole(path: Path, content: bytes, replace: bool = True) -> bool:
+    """Write a file whole; False if it exists and is not to be replaced."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
+        if not replace:
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                temporary.unlink()
+                return False
+            except OSError:
+                # A file system without hard links: the last process to write wins there.
+                os.replace(temporary, path)
+                return True
+            temporary.unlink()
+            return True
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    return True

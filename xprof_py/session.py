@@ -19,7 +19,7 @@ from xprof_py.collectors.xla import busy, is_importable
 from xprof_py.config import Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
 from xprof_py.messages import warn
-from xprof_py.places import REACH_TIMEOUT_S, within
+from xprof_py.places import REACH_TIMEOUT_S, is_far, within
 from xprof_py.rank import settled_rank
 from xprof_py.recording import NOT_BUILT, Recording
 from xprof_py.run_folder import RunFolder
@@ -143,6 +143,14 @@ class Capture:
             opened = _OpenCapture(self._claimed(settings), settings, self._steps)
             _slot.hold(opened)
             opened.begin()
+        except (UsageError, CaptureError):
+            _slot.release()
+            raise
+        except Exception as error:
+            # Not a mistake of the call, so it must not cost the training.
+            _slot.release()
+            warn(f"{self.path}: nothing is recorded: {type(error).__name__}: {error}")
+            return None
         except BaseException:
             _slot.release()
             raise
@@ -186,7 +194,7 @@ class Capture:
                 recording.give_up(f"nothing is recorded: {self.path}: {error.strerror or error}")
             return recording
 
-        return within(REACH_TIMEOUT_S, self.path, claim)
+        return within(REACH_TIMEOUT_S, self.path, claim) if is_far(self.path) else claim()
 
 
 class _OpenCapture:
@@ -225,9 +233,10 @@ class _OpenCapture:
             if phase is Phase.ARMED:
                 self.recording.never_started(self._why_never())
             else:
-                self.recording.stop(drain_timeout_s, None if kind is None else kind.__name__)
-                if phase is Phase.RECORDING and self._steps is not None and kind is None:
-                    self.recording.say(f"the block ended before step {self._steps[1] - 1} did", "info")
+                note = None
+                if self._steps is not None and kind is None:
+                    note = f"the block ended before step {self._steps[1] - 1} did"
+                self.recording.stop(drain_timeout_s, None if kind is None else kind.__name__, note)
             if not self.recording.wait(max(self._settings.stop_timeout_s - (time.monotonic() - began), 0.0)):
                 self.recording.say(
                     f"{self.recording.folder.path}: still being written {self._settings.stop_timeout_s:g} s after the "

@@ -133,8 +133,9 @@ static bool read_instruction(decoder *d, xpr_wire *w, int32_t computation) {
         }
         if (!read) return false;
     }
+    const text_field *file = &metadata.source_file;
     int32_t opcode_number = xpr_dictionary_number(&hlo->opcodes, opcode.bytes, opcode.length);
-    int32_t file_number = xpr_dictionary_number(&hlo->source_files, metadata.source_file.bytes, metadata.source_file.length);
+    int32_t file_number = xpr_dictionary_number(&hlo->source_files, file->bytes, file->length);
     int32_t before;
     if (opcode_number < 0 || file_number < 0 || !xpr_id_map_set(&d->instructions, id, row, &before))
         return no_memory(d, start);
@@ -169,7 +170,7 @@ static bool read_computation(decoder *d, xpr_wire *w) {
             read = read_text(w, &name);
             break;
         case XPR_TAG(2, XPR_LEN):
-            read = xpr_wire_inner(w, &inner) && enter(d, "instructions", instructions++) &&
+            read = enter(d, "instructions", instructions++) && xpr_wire_inner(w, &inner) &&
                    read_instruction(d, &inner, row);
             if (read) leave(d);
             break;
@@ -233,12 +234,12 @@ static bool read_stack_frames(decoder *d, xpr_wire *w) {
             read = append_read(d, w, &hlo->function_names);
             break;
         case XPR_TAG(3, XPR_LEN):
-            read = xpr_wire_inner(w, &inner) && enter(d, "file_locations", hlo->locations.count) &&
+            read = enter(d, "file_locations", hlo->locations.count) && xpr_wire_inner(w, &inner) &&
                    read_numbers(d, &inner, &hlo->locations);
             if (read) leave(d);
             break;
         case XPR_TAG(4, XPR_LEN):
-            read = xpr_wire_inner(w, &inner) && enter(d, "stack_frames", hlo->frames.count) &&
+            read = enter(d, "stack_frames", hlo->frames.count) && xpr_wire_inner(w, &inner) &&
                    read_numbers(d, &inner, &hlo->frames);
             if (read) leave(d);
             break;
@@ -265,7 +266,7 @@ static bool read_module(decoder *d, xpr_wire *w, text_field *name, text_field *e
             read = read_text(w, entry_name);
             break;
         case XPR_TAG(3, XPR_LEN):
-            read = xpr_wire_inner(w, &inner) && enter(d, "computations", d->hlo->computations.count) &&
+            read = enter(d, "computations", d->hlo->computations.count) && xpr_wire_inner(w, &inner) &&
                    read_computation(d, &inner);
             if (read) leave(d);
             break;
@@ -278,7 +279,7 @@ static bool read_module(decoder *d, xpr_wire *w, text_field *name, text_field *e
             d->has_entry_id = true;
             break;
         case XPR_TAG(17, XPR_LEN):
-            read = xpr_wire_inner(w, &inner) && enter(d, "stack_frame_index", 0) && read_stack_frames(d, &inner);
+            read = enter(d, "stack_frame_index", 0) && xpr_wire_inner(w, &inner) && read_stack_frames(d, &inner);
             if (read) leave(d);
             break;
         default:
@@ -300,8 +301,9 @@ static bool resolve(decoder *d, const uint8_t *at, text_field entry_name) {
     xpr_hlo *hlo = d->hlo;
     for (size_t i = 0; i < d->called_ids.count; i++) {
         if (!xpr_table_room(&hlo->calls)) return no_memory(d, at);
+        uint64_t called = (uint64_t)xpr_i64(&d->called_ids, 1)[i];
         xpr_i32(&hlo->calls, XPR_EDGES_OP)[i] = xpr_i32(&d->called_ids, 0)[i];
-        xpr_i32(&hlo->calls, XPR_EDGES_TO)[i] = xpr_id_map_row(&d->computations, (uint64_t)xpr_i64(&d->called_ids, 1)[i]);
+        xpr_i32(&hlo->calls, XPR_EDGES_TO)[i] = xpr_id_map_row(&d->computations, called);
         hlo->calls.count++;
     }
     int32_t entry = d->has_entry_id ? xpr_id_map_row(&d->computations, d->entry_id) : -1;

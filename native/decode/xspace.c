@@ -16,7 +16,8 @@ static const xpr_column_spec stat_metadata_columns[] = {
     {"plane", 'i'}, {"id", 'q'}, {"name", 'i'}, {"text", 'i'}, {"live", 'B'}};
 static const xpr_column_spec event_columns[] = {
     {"line", 'i'}, {"metadata", 'i'}, {"offset_ps", 'q'}, {"duration_ps", 'q'}};
-static const xpr_column_spec stat_columns[] = {{"owner", 'q'}, {"key", 'i'}, {"kind", 'B'}, {"value", 'q'}, {"at", 'q'}};
+static const xpr_column_spec stat_columns[] = {
+    {"owner", 'q'}, {"key", 'i'}, {"kind", 'B'}, {"value", 'q'}, {"at", 'q'}};
 static const xpr_column_spec aggregated_columns[] = {{"event", 'q'}, {"occurrences", 'q'}};
 
 typedef struct {
@@ -35,7 +36,8 @@ static bool no_memory(decoder *d, const uint8_t *at) {
     return false;
 }
 
-/* Before reading the index-th message of a field; always true, to stand in a chain of reads. */
+/* Before reading the index-th message of a field, its length first: a length that cannot be is that message's fault.
+ * Always true, to stand in a chain of reads. */
 static bool enter(decoder *d, const char *field, uint64_t index) {
     d->place.level[d->place.depth].field = field;
     d->place.level[d->place.depth].index = index;
@@ -220,7 +222,7 @@ static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
             if (!xpr_wire_varint(w, &duration_ps)) return false;
             break;
         case XPR_TAG(4, XPR_LEN):
-            if (!xpr_wire_inner(w, &inner) || !enter(d, "stats", stats++) ||
+            if (!enter(d, "stats", stats++) || !xpr_wire_inner(w, &inner) ||
                 !read_stat(d, &inner, event, &space->event_stats))
                 return false;
             leave(d);
@@ -288,7 +290,7 @@ static bool read_line(decoder *d, xpr_wire *w) {
             if (!xpr_wire_varint(w, &timestamp_ns)) return false;
             break;
         case XPR_TAG(4, XPR_LEN):
-            if (!xpr_wire_inner(w, &inner) || !enter(d, "events", events++) || !read_event(d, &inner, (int32_t)row))
+            if (!enter(d, "events", events++) || !xpr_wire_inner(w, &inner) || !read_event(d, &inner, (int32_t)row))
                 return false;
             leave(d);
             break;
@@ -375,7 +377,7 @@ static bool read_event_metadata(decoder *d, xpr_wire *entry) {
                 if (!xpr_wire_bytes(&value, &display_name.bytes, &display_name.length)) return false;
                 break;
             case XPR_TAG(5, XPR_LEN):
-                if (!xpr_wire_inner(&value, &inner) || !enter(d, "stats", stats++) ||
+                if (!enter(d, "stats", stats++) || !xpr_wire_inner(&value, &inner) ||
                     !read_stat(d, &inner, row_to_be, &d->space->metadata_stats))
                     return false;
                 leave(d);
@@ -392,15 +394,19 @@ static bool read_event_metadata(decoder *d, xpr_wire *entry) {
             no_memory(d, start));
 }
 
-/* Visit the length-delimited fields `field` of a plane: the metadata come after the lines that need them. */
-static bool each(decoder *d, xpr_wire w, unsigned field, const char *name, bool (*read)(decoder *, xpr_wire *)) {
+enum { LINES, EVENT_METADATA, STAT_METADATA, STATS, PLANE_FIELDS };
+static const char *const plane_fields[] = {"lines", "event_metadata", "stat_metadata", "stats"};
+
+/* Visit the messages of one of plane_fields: the metadata come after the lines that need them. */
+static bool each(decoder *d, xpr_wire w, int field, bool (*read)(decoder *, xpr_wire *)) {
     uint64_t index = 0;
     uint32_t tag;
     while (w.at != w.end) {
         xpr_wire inner;
         if (!xpr_wire_tag(&w, &tag)) return false;
-        if (tag == XPR_TAG(field, XPR_LEN)) {
-            if (!xpr_wire_inner(&w, &inner) || !enter(d, name, index++) || !read(d, &inner)) return false;
+        if (tag == XPR_TAG(field + 3, XPR_LEN)) {
+            if (!enter(d, plane_fields[field], index++) || !xpr_wire_inner(&w, &inner) || !read(d, &inner))
+                return false;
             leave(d);
         } else if (!xpr_wire_skip(&w, tag)) {
             return false;
@@ -413,19 +419,22 @@ static bool read_plane_stat(decoder *d, xpr_wire *w) {
     return read_stat(d, w, (int64_t)d->space->planes.count, &d->space->plane_stats);
 }
 
-/* The plane's own scalars, and how many metadata entries of each kind it holds. */
-static bool read_plane_head(xpr_wire w, uint64_t *id, text_field *name, size_t counts[2]) {
+/* The plane's own scalars, and how many messages it holds of each of plane_fields, which are fields 3 to 6. */
+static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, text_field *name, size_t counts[PLANE_FIELDS]) {
     uint32_t tag;
     while (w.at != w.end) {
+        xpr_wire inner;
         if (!xpr_wire_tag(&w, &tag)) return false;
         if (tag == XPR_TAG(1, XPR_VARINT)) {
             if (!xpr_wire_varint(&w, id)) return false;
         } else if (tag == XPR_TAG(2, XPR_LEN)) {
             if (!xpr_wire_bytes(&w, &name->bytes, &name->length)) return false;
-        } else {
-            counts[0] += tag == XPR_TAG(4, XPR_LEN);
-            counts[1] += tag == XPR_TAG(5, XPR_LEN);
-            if (!xpr_wire_skip(&w, tag)) return false;
+        } else if ((tag & 7) == XPR_LEN && tag >> 3 >= 3 && tag >> 3 <= 6) {
+            int field = (int)(tag >> 3) - 3;
+            if (!enter(d, plane_fields[field], counts[field]++) || !xpr_wire_inner(&w, &inner)) return false;
+            leave(d);
+        } else if (!xpr_wire_skip(&w, tag)) {
+            return false;
         }
     }
     return true;
@@ -436,16 +445,15 @@ static bool read_plane(decoder *d, xpr_wire *w) {
     const uint8_t *start = w->at;
     uint64_t id = 0;
     text_field name = {NULL, 0};
-    size_t counts[2] = {0, 0};
-    if (!read_plane_head(*w, &id, &name, counts)) return false;
+    size_t counts[PLANE_FIELDS] = {0};
+    if (!read_plane_head(d, *w, &id, &name, counts)) return false;
     xpr_id_map_free(&d->event_ids);
     xpr_id_map_free(&d->stat_ids);
-    if (space->planes.count >= INT32_MAX || !xpr_id_map_init(&d->event_ids, counts[0]) ||
-        !xpr_id_map_init(&d->stat_ids, counts[1]))
+    if (space->planes.count >= INT32_MAX || !xpr_id_map_init(&d->event_ids, counts[EVENT_METADATA]) ||
+        !xpr_id_map_init(&d->stat_ids, counts[STAT_METADATA]))
         return no_memory(d, start);
-    if (!each(d, *w, 5, "stat_metadata", read_stat_metadata) ||
-        !each(d, *w, 4, "event_metadata", read_event_metadata) || !each(d, *w, 6, "stats", read_plane_stat) ||
-        !each(d, *w, 3, "lines", read_line))
+    if (!each(d, *w, STAT_METADATA, read_stat_metadata) || !each(d, *w, EVENT_METADATA, read_event_metadata) ||
+        !each(d, *w, STATS, read_plane_stat) || !each(d, *w, LINES, read_line))
         return false;
     if (!xpr_table_room(&space->planes)) return no_memory(d, start);
     xpr_i64(&space->planes, XPR_PLANES_ID)[space->planes.count++] = (int64_t)id;
@@ -461,7 +469,7 @@ static bool read_space(decoder *d, xpr_wire *w) {
         if (!xpr_wire_tag(w, &tag)) return false;
         switch (tag) {
         case XPR_TAG(1, XPR_LEN):
-            if (!xpr_wire_inner(w, &inner) || !enter(d, "planes", planes++) || !read_plane(d, &inner)) return false;
+            if (!enter(d, "planes", planes++) || !xpr_wire_inner(w, &inner) || !read_plane(d, &inner)) return false;
             leave(d);
             break;
         case XPR_TAG(2, XPR_LEN):

@@ -3,9 +3,10 @@
  * Ownership: the caller's buffer is only read and not kept. After success the caller frees the xspace with
  * xpr_xspace_free; after failure nothing is left to free.
  * Threading: no shared state; any number of decodes may run at once. No Python.
- * Cost: about one pass; the planes' tags are read three times, their lines once. Memory: the columns found. The least
- * event takes 2 bytes of input and 24 of columns, the least stat 2 and 21, and capacity doubles; so at most about 25
- * times the input in the worst hand-made file, about 1 to 3 times in files that profilers write.
+ * Cost: about one pass; the planes' tags are read five times, their lines once. Memory: the columns found, 1 to 3 times
+ * the input in files that profilers write. The least event takes 2 bytes of input and 24 of columns, the least stat 2
+ * and 21, and capacity doubles: columns stay within 25 times the input in the worst hand-made file, and all memory
+ * within about 50 times (names and maps of ids that are not described).
  *
  * Ids: event and stat metadata are looked up per plane, the last entry of an id counts. An id that the plane does not
  * describe gets a row of its own with `live` = XPR_MISSING and the name "#<id>".

@@ -250,6 +250,7 @@ int xpr_py_add_decode(PyObject *module) {
         "Bytes that are not the format they should be: `offset` in bytes, `place` (a path), `reason`.",
         PyExc_ValueError, NULL);
     if (decode_error_type == NULL) return -1;
+    if (PyModule_AddObjectRef(module, "Column", (PyObject *)column_type) < 0) return -1;
     if (PyModule_AddObjectRef(module, "DecodeError", decode_error_type) < 0) return -1;
     return PyModule_AddFunctions(module, methods);
 }

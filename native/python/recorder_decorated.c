@@ -84,22 +84,15 @@ static void decorated_dealloc(PyObject *self) {
     PyObject_GC_Del(self);
 }
 
-/* By name, as functions are; one that has no name to be found by is taken apart instead. */
 static PyObject *decorated_reduce(PyObject *self, PyObject *unused) {
     decorated *d = (decorated *)self;
-    PyObject *qualname = PyObject_GetAttrString(self, "__qualname__");
-    if (!qualname) return NULL;
-    PyObject *mark = PyUnicode_FromString("<");
-    int is_local = mark ? PyUnicode_Contains(qualname, mark) : -1;
-    Py_XDECREF(mark);
-    if (is_local == 0) return qualname;
-    Py_DECREF(qualname);
-    if (is_local < 0) return NULL;
     PyObject *module = PyImport_ImportModule("xprof_py.decorated");
-    PyObject *rebuild = module ? PyObject_GetAttrString(module, "rebuild") : NULL;
+    PyObject *reduce = module ? PyObject_GetAttrString(module, "reduce") : NULL;
     Py_XDECREF(module);
-    if (!rebuild) return NULL;
-    return Py_BuildValue("N(OiOOO)", rebuild, d->function, (int)d->kind, d->name, d->kwnames, d->values);
+    if (!reduce) return NULL;
+    PyObject *result = PyObject_CallFunction(reduce, "OOiOOO", self, d->function, (int)d->kind, d->name, d->kwnames, d->values);
+    Py_DECREF(reduce);
+    return result;
 }
 
 static PyMethodDef methods[] = {

@@ -219,6 +219,11 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         pthread_setspecific(thread_end, NULL);
         free(log);
     }
+    if (ours && !record) {
+        /* Without memory for its log the thread's event is lost, and counted like one that could not be written. */
+        capture.gone.accepted++;
+        capture.gone.dropped_error++;
+    }
     pthread_mutex_unlock(&capture.lock);
     return record ? log : NULL;
 }

@@ -38,7 +38,7 @@ struct xpr_report {
 int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_bytes);
 
 /* Sets the calling thread's log up for the capture `generation`. thread_name: UTF-8, NULL for the system's.
- * NULL: that capture is over or there is no memory. */
+ * NULL: that capture is over, or there is no memory (one event is then counted as lost). */
 struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name);
 
 /* The calling thread's log if it is set up for the capture, else NULL: then call xpr_log_begin. */

@@ -22,6 +22,7 @@ from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown, compile_times, evidence, host_spans, top_ops
 from xprof_py.postprocess.join import join_profile
+from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import Source, Sources, find_sources
@@ -99,7 +100,7 @@ def partials(profile: Profile) -> Partials:
         "host": joined.host,
         "hostname": run.get("hostname") or joined.host,
         "process_index": run.get("process_index"),
-        "devices": joined["lanes"]["device"].to_pylist(),
+        "devices": [name for name in joined["lanes"]["device"].to_pylist() if name != NO_DEVICE],
         "source": joined.metadata.get("source", []),
         "overhead": run.get("overhead"),
         "capture": {

@@ -36,10 +36,8 @@ def read_copies(
     capture_end_ps: int,
 ) -> Copies:
     """All copies to the device. Each ends no later than its thread's wait for its buffer."""
-    puts = (
-        np.flatnonzero(host_line[events.line] & events.matching(lambda n: n in host_names.PUTS)) if events.count else []
-    )
-    puts = np.asarray(puts, np.int64)
+    puts: Int64 = np.flatnonzero(events.matching(lambda n: n in host_names.PUTS))
+    puts = puts[host_line[events.line[puts]]]
     puts = puts[np.argsort(events.start_ps[puts], kind="stable")]
     rows = np.flatnonzero(events.matching(lambda n: n in host_names.COPIES_TO_DEVICE))
     found = [(int(r), int(events.start_ps[r]), int(events.end_ps[r]), False) for r in rows]

@@ -17,6 +17,9 @@ from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, i
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
+NO_DEVICE = "host"
+"""The lane of a process without a device: the windows of its steps are gaps of the host."""
+
 
 @dataclass
 class DeviceOps:
@@ -103,8 +106,11 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
     )
     _containers_without_ops_are_leaves(profile, ops, container)
     _extend_open_ops(profile, events, ops)
+    # A run ends with its last leaf; a container may be closed later. A run that shows containers alone ends with them.
     run_end = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(run_end, ops.run, ops.open_end_ps)
+    np.maximum.at(run_end, ops.run[ops.leaf], ops.open_end_ps[ops.leaf])
+    bare = run_end[ops.run] == np.iinfo(np.int64).min
+    np.maximum.at(run_end, ops.run[bare], ops.open_end_ps[bare])
     ops.run_end_ps = run_end
     ops.take(np.lexsort((ops.start_ps, ops.lane)))
     return ops
@@ -248,6 +254,8 @@ def _data_edges(profile: Profile) -> np.ndarray[tuple[int, int], np.dtype[np.int
 
 def lanes_table_columns(ops: DeviceOps) -> dict[str, pa.Array]:
     """Columns of the table `lanes`."""
+    if not ops.lanes:
+        return {"device": pa.array([NO_DEVICE]), "ordinal": pa.array([-1], pa.int64())}
     return {
         "device": pa.array([f"cpu:{ordinal}" for ordinal in ops.lanes], pa.string()),
         "ordinal": pa.array(ops.lanes, pa.int64()),

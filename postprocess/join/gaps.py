@@ -151,8 +151,7 @@ class GapCauses:
         for key, share in zip(keys, shares, strict=True):
             if share == 0:
                 continue
-            ranked = sorted(by_event[key].items(), key=lambda item: (-item[1], item[0]))
-            names = [self._events.names[self._events.name[event]] for event, _ in ranked if event >= 0]
+            event, evidence = self._strongest(by_event[key])
             rows.append(
                 GapRow(
                     low,
@@ -162,8 +161,17 @@ class GapCauses:
                     share,
                     ended_by.launch,
                     ended_by.method,
-                    ranked[0][0],
-                    ", ".join(dict.fromkeys(names[:3])) or "no span was open",
+                    event,
+                    evidence,
                 )
             )
         return rows
+
+    def _strongest(self, lengths: dict[int, int]) -> tuple[int, str]:
+        """(event, name) of the name with the most time, and of its longest event; -1 where no span was open."""
+        by_name: dict[str, int] = defaultdict(int)
+        name_of = {e: self._events.names[self._events.name[e]] if e >= 0 else "no span was open" for e in lengths}
+        for event, length in lengths.items():
+            by_name[name_of[event]] += length
+        name = min(by_name, key=lambda text: (-by_name[text], text))
+        return min((e for e in lengths if name_of[e] == name), key=lambda e: (-lengths[e], e)), name

@@ -60,8 +60,8 @@ class HostActivity:
 
     def _read_evidence(self, is_root: Bool) -> Int64:
         events = self._events
-        by_name = np.array([host_names.evidence_of(n) for n in events.names] or [0], np.int64)
-        by_user_name = np.array([host_names.named_cause(n) for n in events.names] or [0], np.int64)
+        by_name = np.array([int(host_names.evidence_of(n)) for n in events.names] or [0], np.int64)
+        by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names] or [0], np.int64)
         evidence = by_name[events.name] if events.count else np.zeros(0, np.int64)
         evidence = np.where(events.kind == Kind.SPAN, by_user_name[events.name] if events.count else 0, evidence)
         for kind, meaning in (

@@ -63,16 +63,20 @@ class _Join:
         )
         add_copies(self.ops, self.copies)
         self.program_name = self._program_names()
+        self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
+        program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
         self.joined: RunJoin = join_runs(
             self.ops,
             self.launches,
-            [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()],
+            program_key,
             drained_end=bool(profile.metadata.get("drained", True)),
-            drained_start=bool(profile.metadata.get("drained_start", False)),
+            drained_start=self._first_compiled_here(program_key),
         )
         self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.run_step, self.run_nested = self._run_steps()
         self.diagnostics: list[dict[str, object]] = []
+        planes = set(profile["lines"]["plane"].to_pylist())
+        self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
 
     def _host_lines(self) -> Bool:
         """Lines of threads that run the user's program. XLA's own pools are lines of other names."""
@@ -91,6 +95,11 @@ class _Join:
             or np.zeros(0),
             dtype=np.bool_,
         )
+
+    def _first_compiled_here(self, program_key: list[str]) -> frozenset[str]:
+        """Keys whose every program was compiled in the capture: no run of theirs was in flight at its start."""
+        compiled, programs = self.compiles.count_by_key(), Counter(program_key)
+        return frozenset(key for key, count in compiled.items() if key and count >= programs[key])
 
     def _program_names(self) -> list[str]:
         """Module name and source location: two lambdas are two names."""
@@ -139,10 +148,9 @@ class _Join:
             found = self._lane_gaps(lane, windows, rows) if self.ops.lanes else self._host_gaps(windows, rows)
             gap_rows += [(lane, *row) for row in found]
             breakdown += self._sum_lane(lane, windows, rows, [row for _, row in found])
-        compiles = read_compiles(self.profile, self.events, self.thread_of_line, self.steps)
-        phase, reason = self._phases(windows, breakdown, compiles)
+        phase, reason = self._phases(windows, breakdown)
         self._note_problems()
-        return self._write(windows, gap_rows, breakdown, compiles, phase, reason)
+        return self._write(windows, gap_rows, breakdown, phase, reason)
 
     def _lane_gaps(self, lane: int, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
         """(window, gap piece) of a lane, in order of time."""
@@ -236,19 +244,19 @@ class _Join:
             for code in range(len(CLASSES))
         ]
 
-    def _phases(
-        self, windows: Windows, breakdown: list[tuple[int, int, int, int, int]], compiles: Compiles
-    ) -> tuple[list[str], list[str]]:
+    def _phases(self, windows: Windows, breakdown: list[tuple[int, int, int, int, int]]) -> tuple[list[str], list[str]]:
         steps = self.steps
         phase, reason = ["steady"] * len(steps.event), [""] * len(steps.event)
         ran = set(self.run_step.tolist()) | set(self.run_nested.tolist())
         launched = set(self.launch_step.tolist())
         for step in range(steps.outer):
-            if self.ops.lanes and step not in ran:
+            if self.unread_planes:
+                phase[step], reason[step] = "unmeasured", "the work of its GPU or TPU is not joined in this version"
+            elif self.ops.lanes and step not in ran:
                 phase[step] = "unmeasured"
                 reason[step] = "its runs could not be joined" if step in launched else "no program ran in it"
         warm = warmup_steps(
-            self.ops, self.launches, self.joined.launch, self.run_step, self.program_name, compiles.count_by_key()
+            self.ops, self.launches, self.joined.launch, self.run_step, self.program_name, self.compiles.count_by_key()
         )
         cut_off_puts = [
             int(self._step_of(self.events.start_ps[[put]], self.events.line[[put]])[0])
@@ -264,7 +272,8 @@ class _Join:
         )
         for found, name in ((warm, "warmup"), (partial, "partial")):
             for step, why in found.items():
-                phase[step], reason[step] = name, why
+                if not self.unread_planes:
+                    phase[step], reason[step] = name, why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
         self._mark_outliers(windows, breakdown, phase, reason)
@@ -320,12 +329,11 @@ class _Join:
             self._note(
                 "warning", "op_without_hlo", unknown_ops, "ops whose HLO is not in the profile: counted as compute"
             )
-        device_lines = [p for p in set(self.profile["lines"]["plane"].to_pylist()) if p.startswith("/device:")]
-        if device_lines:
+        if self.unread_planes:
             self._note(
                 "error",
                 "device_planes_not_read",
-                len(device_lines),
+                self.unread_planes,
                 "GPU and TPU planes are decoded but not yet joined to steps: the breakdown does not hold their work",
             )
         if self.ops.lanes:
@@ -353,7 +361,6 @@ class _Join:
         windows: Windows,
         gap_rows: list[tuple[int, int, GapRow]],
         breakdown: list[tuple[int, int, int, int, int]],
-        compiles: Compiles,
         phase: list[str],
         reason: list[str],
     ) -> Profile:
@@ -432,7 +439,7 @@ class _Join:
                 },
             ),
             gaps=_gaps_table(gap_rows),
-            compiles=compiles.table(),
+            compiles=self.compiles.table(),
             breakdown=self._breakdown_table(windows, breakdown, phase, reason),
         )
 

@@ -109,7 +109,7 @@ def _innermost_call(events: Events, rows: Int64) -> Int64:
 
 
 def join_runs(
-    ops: DeviceOps, launches: Launches, program_key: list[str], drained_end: bool, drained_start: bool
+    ops: DeviceOps, launches: Launches, program_key: list[str], drained_end: bool, drained_start: frozenset[str]
 ) -> RunJoin:
     """Find every run's launch.
 
@@ -118,6 +118,8 @@ def join_runs(
     starts before its launch. Where the numbers differ the lists are aligned at the edge that was drained.
 
     ``program_key``: module_key per row of programs. A run of a program that is not in the profile is named by nothing.
+    ``drained_end``: no work was in flight at the end of the capture; ``drained_start``: keys of which none can have
+    been in flight at its start.
     """
     count = len(ops.run_id)
     result = RunJoin(np.full(count, -1, np.int64), ["none"] * count)
@@ -144,10 +146,10 @@ def join_runs(
     for key, runs in sorted(pending.items()):
         sequence = _in_launch_order(ops, runs)
         if key in ordered:
-            _align(ops, launches, ordered[key], sequence, drained_end, drained_start, result)
+            _align(ops, launches, ordered[key], sequence, drained_end, key in drained_start, result)
         else:
             left_over += sequence
-    # A compiled executable called directly leaves a launch without a name: what is left over on both sides, in order.
+    # A compiled executable called directly leaves a launch without a name: what is left on both sides, in order.
     left_over.sort(key=lambda run: int(ops.run_start_ps[run]))
     if unnamed and len(unnamed) == len(left_over) and _causal(ops, launches, unnamed, left_over):
         for launch, run in zip(unnamed, left_over, strict=True):

@@ -33,9 +33,13 @@ class Steps:
     outer: int
 
     def enclosing(self, start_ps: int, thread: int, only_thread: bool = False) -> int:
-        """The outermost step whose span encloses a moment: of this thread first, else of any; -1 without."""
+        """The outermost step whose span encloses a moment: of this thread; -1 without.
+
+        A thread that has no steps of its own works for the step that is open in the process, unless ``only_thread``.
+        """
         if self.outer == 0:
             return -1
+        only_thread = only_thread or thread in self._threads
         last = int(np.searchsorted(self.start_ps[: self.outer], start_ps, side="right"))
         other = -1
         # Steps of several threads overlap; those of one do not, so the first hit of the thread is its only one.
@@ -47,9 +51,13 @@ class Steps:
         return -1 if only_thread else other
 
     @cached_property
+    def _threads(self) -> frozenset[int]:
+        return frozenset(self.thread[: self.outer].tolist())
+
+    @property
     def overlap(self) -> int:
         """How many steps back one may still be open: 1 on one thread, all of them where threads overlap."""
-        return 1 if len(set(self.thread[: self.outer].tolist())) <= 1 else self.outer
+        return 1 if len(self._threads) <= 1 else self.outer
 
 
 def read_steps(events: Events, thread_of_line: Int64) -> Steps:

@@ -118,7 +118,7 @@ def _read_work(profile: Profile, events: Events, threads: Int64) -> list[Work]:
     event = integers(ops, "event")
     puts = np.flatnonzero(events.matching(lambda name: name in host_names.PUTS))
     puts = puts[np.argsort(events.start_ps[puts], kind="stable")]
-    for row in np.flatnonzero(run < 0):
+    for row in np.flatnonzero(run < 0).tolist():
         low, high = int(start[row]), int(end[row])
         exclusive = [0] * len(BUSY_CLASSES)
         exclusive[host_device] = high - low

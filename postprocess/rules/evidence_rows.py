@@ -29,7 +29,7 @@ def rows_by_class(
     """
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name in ("input", "checkpoint"):
-        out[name] += _span_rows(spans, name, steps)
+        out[name] += _span_rows(spans, name)
     out["compiler"] += _compile_rows(compiles, phases)
     for name in BUSY_CLASSES:
         out[name] += _op_rows(ops, name, lanes, whole_s)
@@ -43,7 +43,7 @@ def _row(what: str, text: str, seconds: float, **more: Any) -> dict[str, Any]:
     return {"what": what, "text": text, "seconds": seconds, **empty, **more}
 
 
-def _span_rows(spans: Any, kind: str, steps: int) -> list[dict[str, Any]]:
+def _span_rows(spans: Any, kind: str) -> list[dict[str, Any]]:
     verb = "waits for the next batch" if kind == "input" else "checkpoints"
     out = []
     for row in spans.to_pylist():
@@ -60,7 +60,6 @@ def _span_rows(spans: Any, kind: str, steps: int) -> list[dict[str, Any]]:
                 source=row["source"] or None,
                 span=row["name"],
                 count=row["count"],
-                per_step_ms=seconds / steps * 1000 if steps else None,
             )
         )
     return out
@@ -124,14 +123,16 @@ def _op_rows(ops: Any, class_name: str, lanes: int, whole_s: float) -> list[dict
 def _gap_rows(
     gaps: Any, cause: str, phases: Sequence[str], steps: int, lanes: int, whole_s: float
 ) -> list[dict[str, Any]]:
-    merged: dict[str, list[int]] = {}
+    merged: dict[tuple[str, str], list[int]] = {}
     for row in gaps.to_pylist():
         if row["cause"] == cause and row["phase"] in phases:
-            entry = merged.setdefault(row["evidence"], [0, 0])
+            entry = merged.setdefault((row["evidence"], row["source"]), [0, 0])
             entry[0] += row["length_ps"]
             entry[1] += row["pieces"]
     out = []
-    for evidence, (length_ps, pieces) in sorted(merged.items(), key=lambda pair: (-pair[1][0], pair[0]))[:MOST_ROWS]:
+    for (evidence, source), (length_ps, pieces) in sorted(merged.items(), key=lambda pair: (-pair[1][0], pair[0]))[
+        :MOST_ROWS
+    ]:
         seconds = length_ps / 1e12 / max(lanes, 1)
         text = f"the device waited {seconds:.3g} s in {pieces} gaps: {evidence}"
         out.append(
@@ -140,6 +141,7 @@ def _gap_rows(
                 text,
                 seconds,
                 share=seconds / whole_s if whole_s else None,
+                source=source or None,
                 span=evidence,
                 count=pieces,
                 per_step_ms=seconds / steps * 1000 if steps else None,

@@ -48,17 +48,20 @@ class _Program:
     launches: list[_Launch] = field(default_factory=list)
     lane: _Line = field(default_factory=lambda: _Line("lane 0"))
     runs: list[str] = field(default_factory=list)
+    step_starts: set[int] = field(default_factory=set)
     end: int = 0
 
 
 @st.composite
-def case_texts(draw: Draw, *, cut: bool = False) -> str:
-    """A random case in microseconds; at least one op runs. ``cut``: it ends at a random time, with work in flight."""
+def case_texts(draw: Draw, *, cut: bool = False, copies: bool = True) -> str:
+    """A random case in microseconds; at least one op runs. ``cut``: it ends at a random time, with work in flight.
+    ``copies``: some runs are followed by a host-to-device copy.
+    """
     program = _Program()
     threads = draw(st.integers(1, 2), label="threads")
     for index in range(threads):
         _thread(draw, program, index, alone=threads == 1)
-    _lane(draw, program)
+    _lane(draw, program, copies)
     end = program.end + draw(st.integers(1, 20))
     if cut:
         first_op = program.lane.below[0].below[0]  # a host with a device has an op
@@ -82,6 +85,9 @@ def _thread(draw: Draw, program: _Program, index: int, *, alone: bool) -> None:
     for number in range(draw(st.integers(1, 4), label="steps")):
         if alone and draw(st.booleans()):
             now = _spans(draw, program, index, "-", thread, now)
+        while now in program.step_starts:  # steps are counted in order of their starts: no two at one picosecond
+            now += 1
+        program.step_starts.add(now)
         step = _Line(f"step {name}/{number}", now)
         if not program.launches:
             program.launches.append(_Launch("f0a", now, now + 1, f"{name}/{number}"))
@@ -111,14 +117,14 @@ def _spans(draw: Draw, program: _Program, index: int, step: str, parent: _Line, 
                 span.below += [_Line("lower", now + 1, now + 2), _Line("compile", now + 2, now + length - 3)]
             span.below.append(_Line("launch", now + length - 1, now + length))
             program.launches.append(_Launch(function, now + length - 1, now + length, step))
-        elif kind == "input" and draw(st.booleans()):
+        elif kind == "input" and length > 1 and draw(st.booleans()):
             span.below.append(_Line("put", now, now + length // 2))
         parent.below.append(span)
         now += length
     return now
 
 
-def _lane(draw: Draw, program: _Program) -> None:
+def _lane(draw: Draw, program: _Program, copies: bool) -> None:
     free = 0
     bases: dict[str, int] = {}
     for launch in sorted(program.launches, key=lambda one: one.start):
@@ -129,7 +135,7 @@ def _lane(draw: Draw, program: _Program) -> None:
         free = _ops(draw, run, start)
         program.lane.below.append(run)
         program.runs.append(f"  {launch.function} {run_id} -> {launch.step} order")
-        if draw(st.integers(0, 4)) == 0:
+        if copies and draw(st.integers(0, 4)) == 0:
             end = free + draw(st.integers(1, 9))
             program.lane.below.append(_Line("copy", free, end))
             program.end = max(program.end, end)

@@ -15,6 +15,7 @@ from conformance.answers import answer_of, differences
 from conformance.case_text import Case, read_case
 from conformance.invariants import broken
 from conformance.profile_tables import metadata_of, profile_of
+from conformance.trace_events import build_lines
 from conformance.xspace_bytes import xspace_of
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown
@@ -58,6 +59,17 @@ def test_lines_and_events_in_another_order_give_the_same_answer(name: str, tmp_p
     answers = []
     for order in (None, [3, 1, 4, 15, 9, 2, 6, 5], [0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, -11, -12]):
         joined = join_profile(read_profile(case, "bytes", tmp_path, order))
+        answers.append(answer_of(joined, breakdown.partial(joined)))
+    assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_in_another_order_give_the_same_answer(name: str) -> None:
+    case = read_case(CASES[name])
+    rows = list(range(len(build_lines(case, "shard"))))
+    answers = []
+    for order in (rows, rows[::-1], rows[1::2] + rows[::2]):
+        joined = join_profile(profile_of(case, "shard", order))
         answers.append(answer_of(joined, breakdown.partial(joined)))
     assert answers[0] == answers[1] == answers[2]
 

@@ -13,6 +13,7 @@ from conformance.case_text import parse_case
 from conformance.invariants import broken
 from conformance.profile_tables import profile_of
 from conformance.random_cases import case_texts
+from conformance.slow_reference import windows_of
 from conformance.trace_events import build_lines
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.join import join_profile
@@ -36,6 +37,25 @@ def test_a_whole_capture_keeps_the_invariants_and_joins_every_run(text: str) -> 
 def test_a_capture_cut_in_the_middle_keeps_the_invariants(text: str) -> None:
     joined = join_profile(profile_of(parse_case(text, "random"), "shard"))
     assert broken(joined, breakdown.partial(joined)) == []
+
+
+@CAREFUL
+@given(case_texts(copies=False))
+def test_a_slow_reading_of_the_rules_agrees_to_the_picosecond(text: str) -> None:
+    case = parse_case(text, "random")
+    joined = join_profile(profile_of(case, "shard"))
+    ((_, windows),) = answer_of(joined, breakdown.partial(joined)).windows
+    found = {(window.kind, window.step): window for window in windows}
+    for expected in windows_of(case):
+        window = found[expected.kind, expected.step]
+        assert window.end_ps - window.start_ps == expected.end_ps - expected.start_ps
+        if expected.start_ps == expected.end_ps:
+            continue
+        assert (window.start_ps, window.end_ps) == (expected.start_ps, expected.end_ps)
+        assert {name: amounts[0] for name, amounts in window.amounts if amounts[0]} == expected.exclusive_ps
+        # whose wait for the device it was says nothing, so no step is stated for it
+        causes = {share: length_ps for share, length_ps in window.causes if share[0] != "device_wait"}
+        assert causes == {share: ps for share, ps in expected.causes_ps.items() if share[0] != "device_wait"}
 
 
 @CAREFUL

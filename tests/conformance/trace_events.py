@@ -23,6 +23,7 @@ MONITORED = {
     "lower": "jaxpr_to_mlir_module_duration",
     "compile": "backend_compile_duration",
 }
+XLA_SPANS = ("put", "dispatch", "lower", "compile")
 XLA_COMPILE = {"lower": "lower_sharding_computation", "compile": "backend_compile_and_load"}
 
 
@@ -98,7 +99,7 @@ class _Builder:
         python = TraceLine("/host:CPU", "python", -5_000_000_000_000_000_000 - index, None, "xspace")
         shard = TraceLine("xprof_py", thread.name, os_tid, os_tid, "shard")
         for span in thread.spans:
-            self.span(span, span.name, os_tid, python, shard)
+            self.span(span, None, os_tid, python, shard)
         python.events += self.inline.get(thread.name, [])
         if self.spans_in == "xspace" or not thread.spans:
             return [python]
@@ -106,11 +107,13 @@ class _Builder:
         python.events.append(TraceEvent("xprof_py.thread", first_ps, 0, [("tid", os_tid)]))
         return [python, shard] if shard.events else [python]
 
-    def span(self, span: Span, function: str, os_tid: int, python: TraceLine, shard: TraceLine) -> None:
+    def span(self, span: Span, within: Span | None, os_tid: int, python: TraceLine, shard: TraceLine) -> None:
         start_ps = span.start_ps
         open_end = span.end_ps is None
         end_ps = self.case.end_ps if span.end_ps is None else span.end_ps
         length_ps = None if open_end else end_ps - start_ps
+        if span.kind in XLA_SPANS and length_ps is not None and length_ps < 4:
+            raise CaseError(f"{span.kind} at {start_ps} ps is too short for the events that nest in it: 4 ps at least")
         if span.kind in SHARD_KIND:
             self.user_span(span, length_ps, os_tid, python, shard)
         elif span.kind == "wait":
@@ -119,7 +122,7 @@ class _Builder:
             if not open_end:
                 python.events.append(TraceEvent("CommonPjRtBuffer::Await", end_ps, 0, [("_ct", 0), ("_c", flow)]))
         elif span.kind in MONITORED:
-            self.compile(span, function, python, shard)
+            self.compile(span, within, python, shard)
         elif open_end:
             pass  # XLA's profiler drops an event that is still open when it stops
         elif span.kind == "put":
@@ -135,7 +138,7 @@ class _Builder:
             if child.kind == "launch":
                 self.launch(child, span, compiles, python)
             else:
-                self.span(child, function if child.kind in MONITORED else child.name, os_tid, python, shard)
+                self.span(child, span if span.kind == "dispatch" else None, os_tid, python, shard)
 
     def user_span(self, span: Span, length_ps: int | None, os_tid: int, python: TraceLine, shard: TraceLine) -> None:
         number: list[tuple[str, int | str]] = [("step_num", span.number)] if span.kind == "step" else []
@@ -149,17 +152,18 @@ class _Builder:
                 TraceEvent(span.name, span.start_ps, length_ps, [("_r", 1), *number] if number else [])
             )
 
-    def compile(self, span: Span, function: str, python: TraceLine, shard: TraceLine) -> None:
+    def compile(self, span: Span, within: Span | None, python: TraceLine, shard: TraceLine) -> None:
         if span.end_ps is None:
             return
         start_ps, length_ps = span.start_ps, span.end_ps - span.start_ps
-        named = function if span.name in MONITORED else span.name
+        named = within.name if within is not None and span.name in MONITORED else span.name
         if self.spans_in == "shard":
             shard.events.append(
                 TraceEvent(MONITORED[span.kind], start_ps, length_ps, [("fun_name", named)], Kind.COMPILE)
             )
         if span.kind in XLA_COMPILE:
-            python.events.append(TraceEvent(XLA_COMPILE[span.kind], start_ps + 2, length_ps - 2))
+            inset_ps = 2 if within is not None and within.start_ps == start_ps else 0  # inside both PjitFunction events
+            python.events.append(TraceEvent(XLA_COMPILE[span.kind], start_ps + inset_ps, length_ps - inset_ps))
         if span.kind == "compile":
             pool = self.pool("tf_PjRtCompilerThreadPool", "compiler")
             pool.events.append(TraceEvent("PjRtCpuClient::Compile", start_ps + 3, length_ps - 4))

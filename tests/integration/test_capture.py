@@ -172,9 +172,6 @@ def test_xla_that_is_asked_for_needs_jax(program):
         from xprof_py import capture
         from xprof_py.errors import CaptureError
         sys.modules["jax"] = None
-        import importlib.util
-        importlib.util.find_spec = lambda name: None
-        del sys.modules["jax"]
         try:
             with capture(sys.argv[1], xla=True):
                 print("never")
@@ -555,6 +552,76 @@ def test_an_address_is_recorded_here_and_copied_at_the_end(program, tmp_path):
     assert outcome.document()["state"] == "finished"
     assert list(tmp_path.glob("xprof_py-*")) == []
     assert "already holds" in program(LOOP, run=f"local://{folder}", expect=1).stderr
+
+
+def test_a_network_folder_is_recorded_here_and_copied_at_the_end(program, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    outcome = program(
+        """
+import sys
+from xprof_py import places, session
+places.is_far = session.is_far = lambda path: True
+"""
+        + LOOP
+        + "from pathlib import Path\nassert not list(Path(sys.argv[1]).parent.glob('tmp/*'))\n",
+        TMPDIR=str(tmp_path / "tmp"),
+    )
+    assert step_numbers(outcome) == [0, 1, 2, 3, 4]
+    assert outcome.document()["state"] == "finished"
+
+
+def test_a_server_that_does_not_answer_costs_a_bounded_time(program):
+    began = time.monotonic()
+    outcome = program(
+        """
+import sys, time
+from xprof_py import places, session
+places.is_far = session.is_far = lambda path: True
+session.REACH_TIMEOUT_S = 0.2
+places.FolderPlace.read = lambda *_: time.sleep(30)
+"""
+        + LOOP,
+        expect=1,
+    )
+    assert time.monotonic() - began < 20
+    assert "no answer within 0.2 s" in outcome.stderr
+
+
+def test_a_server_that_dies_while_recording_costs_a_bounded_time(program):
+    outcome = program(
+        """
+import sys, time
+from xprof_py import places, session
+places.is_far = session.is_far = lambda path: True
+began = time.monotonic()
+"""
+        + LOOP.replace("    for i", "    places.FolderPlace.put = lambda *_: time.sleep(30)\n    for i")
+        + "assert time.monotonic() - began < 10\n",
+        XPROF_PY_STOP_TIMEOUT_S="0.3",
+    )
+    assert outcome.stdout == "trained\n"
+    assert "still being written" in outcome.stderr
+
+
+def test_a_server_that_refuses_the_copy_leaves_the_capture_here(program, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    outcome = program(
+        """
+import sys
+from xprof_py import places, session
+places.is_far = session.is_far = lambda path: True
+def refuse(*_):
+    raise OSError(5, "Input/output error")
+"""
+        + LOOP.replace("    for i", "    places.FolderPlace.put = refuse\n    for i"),
+        TMPDIR=str(tmp_path / "tmp"),
+    )
+    assert outcome.stdout == "trained\n"
+    assert "could not be copied there" in outcome.stderr
+    (here,) = (tmp_path / "tmp").glob("xprof_py-*")
+    assert str(here) in outcome.stderr
+    (shard,) = (here / "shards").iterdir()
+    assert _step_numbers(shard) == [0, 1, 2, 3, 4]
 
 
 def test_an_address_that_nothing_opens_is_refused(program):

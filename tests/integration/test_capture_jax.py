@@ -1,6 +1,7 @@
 """A capture around JAX programs: XLA's session beside the program's own, the drained end, step markers, compiles."""
 
 import json
+import warnings
 
 import pytest
 
@@ -9,7 +10,7 @@ from xprof_py.postprocess.schema import Kind
 
 pytest.importorskip("jax", reason="jax is not installed")
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("capture_jax")]
+pytestmark = pytest.mark.live
 
 MODEL = """
 import sys, threading, time, warnings
@@ -30,21 +31,38 @@ def train(x, first, last):
 """
 
 
+# ``y = long(1.5)`` returns at once; the device works on it for about that many seconds.
+LONG = """
+@jax.jit
+def repeat(x, n):
+    return jax.lax.fori_loop(0, n, lambda i, x: x @ x * 0.001, x)
+repeat(x, 1).block_until_ready()
+began = time.perf_counter()
+repeat(x, 20).block_until_ready()
+rate = 20 / (time.perf_counter() - began)
+def long(seconds):
+    return repeat(x, int(rate * seconds))
+"""
+
+
 def host_events(path):
-    """``name, line index, stats`` of the events of /host:CPU, and the hlo op count, read by JAX itself."""
+    """``name, line index, stats`` of the events of /host:CPU, and the stats of the op events, read by JAX itself."""
     from jax.profiler import ProfileData
 
     events, ops = [], []
-    for plane in ProfileData.from_file(str(path)).planes:
-        if plane.name != "/host:CPU":
-            continue
-        for index, line in enumerate(plane.lines):
-            for event in line.events:
-                stats = dict(event.stats)
-                if "hlo_op" in stats:
-                    ops.append(stats)
-                else:
-                    events.append((event.name, index, stats))
+    # Later JAX makes its types with a deprecated call on first use, and dies where that warning is an error.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for plane in ProfileData.from_file(str(path)).planes:
+            if plane.name != "/host:CPU":
+                continue
+            for index, line in enumerate(plane.lines):
+                for event in line.events:
+                    stats = dict(event.stats)
+                    if "hlo_op" in stats:
+                        ops.append(stats)
+                    else:
+                        events.append((event.name, index, stats))
     return events, ops
 
 
@@ -76,6 +94,36 @@ def test_a_whole_block_is_profiled_to_its_last_run(program):
     assert {tid for _, tid in threads} <= set(shard["lines"]["thread_id"].to_pylist())
     assert not any(name.startswith("$") for name, _, _ in events)
     assert {path.name for path in xplane(outcome).parent.iterdir()} == {"0.xplane.pb"}
+
+
+def test_work_whose_results_are_dropped_is_profiled_to_its_end_on_every_device(program):
+    outcome = program(
+        """
+import sys, numpy as np
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from xprof_py import capture, step
+devices = jax.devices()
+one = jax.jit(lambda x: x @ x * 0.001)
+many = jax.jit(lambda x: jnp.einsum("dij,djk->dik", x, x) * 0.001)
+x = jax.device_put(np.ones((400, 400), np.float32), devices[1])
+spread = NamedSharding(Mesh(np.array(devices), ("d",)), PartitionSpec("d"))
+y = jax.device_put(np.ones((3, 200, 200), np.float32), spread)
+one(x).block_until_ready(), many(y).block_until_ready()
+def train(x, y):
+    for i in range(20):
+        with step(i):
+            x, y = one(x), many(y)
+with capture(sys.argv[1]):
+    train(x, y)
+""",
+        XLA_FLAGS="--xla_force_host_platform_device_count=3",
+    )
+    _, ops = host_events(xplane(outcome))
+    runs = {(op["device_ordinal"], op["program_id"], op["run_id"]) for op in ops if op["hlo_module"] == "jit__lambda"}
+    # Twenty runs of one program on device 1, and of the other on each of three.
+    assert len(runs) == 80
+    assert outcome.document()["drained"] is True
 
 
 def test_steps_are_profiled_alone_and_in_the_background(program):
@@ -354,14 +402,12 @@ def test_the_interpreters_end_closes_an_open_capture(program):
 def test_work_that_does_not_end_is_not_waited_for_forever(program):
     outcome = program(
         MODEL
+        + LONG
         + """
-@jax.jit
-def long(x):
-    return jax.lax.fori_loop(0, 3000, lambda i, x: x @ x * 0.001, x)
 began = time.monotonic()
 with capture(RUN):
     with step(0):
-        y = long(x)
+        y = long(1.5)
 waited = time.monotonic() - began
 y.block_until_ready()
 took = time.monotonic() - began
@@ -373,6 +419,66 @@ assert 0.3 < waited < took, (waited, took)
     assert document["drained"] is False
     assert "still running 0.3 s after" in outcome.stderr
     assert document["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("handler", "signal_name", "code"),
+    [("lambda *_: sys.exit(5)", "SIGTERM", 5), ("signal.default_int_handler", "SIGINT", -2)],
+)
+def test_a_signal_while_a_step_waits_for_the_device_reaches_the_program(handler, signal_name, code, program):
+    outcome = program(
+        MODEL
+        + LONG
+        + f"""
+import os, signal
+signal.signal(signal.{signal_name}, {handler})
+def strike():
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.{signal_name})
+with capture(RUN, steps=(0, 1)):
+    threading.Thread(target=strike).start()
+    with step(0):
+        y = long(1.5)
+    for i in range(1, 1000):
+        with step(i):
+            time.sleep(0.005)
+    print("not interrupted")
+""",
+        expect=code,
+    )
+    assert outcome.stdout == ""
+    assert outcome.document()["state"] == "finished"
+
+
+def test_jobs_of_their_own_in_one_run_do_not_overwrite_each_other(program):
+    # Neither knows its rank when it enters; both find at the end that JAX calls them 0.
+    child = """
+import sys
+from xprof_py import capture, step
+with capture(sys.argv[1]):
+    print("in", flush=True)
+    sys.stdin.readline()
+    import jax
+    x = jax.numpy.ones((10, 10))
+    with step(0):
+        x = x + x
+"""
+    outcome = program(
+        f"""
+import subprocess, sys
+children = []
+for _ in range(2):
+    command = [sys.executable, "-c", {child!r}, sys.argv[1]]
+    children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    assert children[-1].stdout.readline() == "in\\n"
+for process in children:
+    process.communicate("go\\n")
+    assert process.returncode == 0
+"""
+    )
+    names = {json.loads(path.read_text())["files"]["xplane"] for path in outcome.run_files()}
+    assert len(names) == 2
+    assert all((outcome.run / name).stat().st_size > 1000 for name in names)
 
 
 def test_files_that_take_too_long_do_not_hold_the_program(program):
@@ -438,10 +544,10 @@ def test_a_full_disk_costs_xlas_profile_and_not_the_program(program):
         + """
 import errno
 from xprof_py import run_folder
-def full(path, content):
+def full(path, content, **options):
     if path.name.endswith(".pb"):
         raise OSError(errno.ENOSPC, "No space left on device")
-    return real(path, content)
+    return real(path, content, **options)
 real, run_folder._write_whole = run_folder._write_whole, full
 with capture(RUN):
     train(x, 0, 3)

@@ -80,7 +80,9 @@ def step_ms(step: Step) -> float:
     return float(sum(step["classes"].values())) / MS
 
 
-def quantile(values: list[float], q: float) -> float:
+def quantile(values: list[float], q: float) -> float | None:
+    if not values:
+        return None
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 

@@ -148,6 +148,50 @@ def test_ops_steps_compiles_and_unknown_are_those_of_the_summary(sample: ModuleT
     ]
 
 
+def test_the_command_and_the_start_are_shown_as_the_run_file_has_them(sample: ModuleType, parse: Parse) -> None:
+    summary, tables = sample.input_bound()
+    command = ["/usr/bin/python", "-m", "train", "--name", "a b"]
+    summary["capture"] = {"command": command, "started_ns": 1_700_000_000_999_999_999, "xprof_py": "0.1.0"}
+    summary["hosts"][0]["source"] = ["run/0.xplane.pb", "shards/0-1.xpr"]
+    tree = parse(render_report(summary, tables))
+    lines = {node.one("dt").text: node.one("dd").text for node in tree.one("section", id="capture").all("div")}
+    assert lines == {
+        "command": "python -m train --name 'a b'",
+        "started": "2023-11-14 22:13:20 UTC",
+        "xprof_py": "0.1.0",
+        "source": "run/0.xplane.pb, shards/0-1.xpr",
+        "schema version": "1",
+    }
+    assert "2023-11-14 22:13:20 UTC" in tree.one("p", class_="origin").text
+
+
+def test_what_profiling_cost_has_units_and_zeros_share_a_line(sample: ModuleType, parse: Parse) -> None:
+    summary, tables = sample.input_bound()
+    summary["overhead"] = {"start_s": 0.137, "spans": 1164, "dropped": 0, "hook_errors": 0, "bytes": 11472}
+    found = parse(render_report(summary, tables)).one("section", id="overhead")
+    assert {node.one("dt").text: node.one("dd").text for node in found.all("div")} == {
+        "start": "137 ms",
+        "spans": "1,164",
+        "bytes": "11.2 KiB",
+    }
+    assert found.one("p", class_="quiet").text == "Zero: dropped, hook errors."
+
+
+def test_long_names_are_cut_where_they_tell_least_and_whole_in_their_title(sample: ModuleType, parse: Parse) -> None:
+    summary, tables = sample.input_bound()
+    source = "/home/someone/project/with/many/folders/src/models/attention.py:118"
+    name = "jit(train_step)/" + "transpose(jvp(attention))/" * 9 + "dot_general"
+    summary["top_ops"] = [{**sample.TOP_OPS[0], "source": source, "op_name": name}]
+    ops = parse(render_report(summary, tables)).one("section", id="ops")
+    (shown,) = [node for node in ops.all("code") if node.attributes.get("title") == source]
+    assert shown.text == "…/many/folders/src/models/attention.py:118"
+    (small,) = ops.all("small")
+    assert small.attributes["title"] == name
+    assert small.text.startswith("jit(train_step)/")
+    assert small.text.endswith("dot_general · jit_train_step")
+    assert len(small.text) < 100
+
+
 def test_each_part_outside_the_shares_has_one_line(sample: ModuleType, parse: Parse) -> None:
     summary, tables = sample.input_bound()
     lines = {
@@ -201,6 +245,8 @@ def test_all_measured_steps_are_marked_so(sample: ModuleType, parse: Parse) -> N
 def test_any_field_may_be_missing_null_or_of_another_type(sample: ModuleType, value: Any) -> None:
     summary, _ = sample.four_hosts()
     summary |= {key: sample.input_bound()[0][key] for key in ("unknown", "compiles", "verdict")}
+    for key in ("hosts", "lanes", "top_ops", "slowest_steps"):
+        del summary[key][2:]
     every = list(paths(summary))
     assert len(every) > 150
     for path in every:
@@ -279,6 +325,13 @@ def test_a_bad_summary_is_named_with_its_reason(tmp_path: Path, content: bytes |
         (tmp_path / "summary.json").write_bytes(content)
     with pytest.raises(BadInputError, match=rf"summary\.json.*{reason}"):
         read_summary(tmp_path)
+
+
+def test_a_table_of_another_version_is_named(sample: ModuleType, tmp_path: Path) -> None:
+    summary, tables = sample.input_bound()
+    out = sample.write_out(tmp_path / "a", (summary, {"step_classes": tables["step_classes"].drop_columns(["phase"])}))
+    with pytest.raises(BadInputError, match=r"step_classes\.parquet: lacks the columns phase"):
+        write_report(out)
 
 
 def test_a_broken_table_is_named(sample: ModuleType, tmp_path: Path) -> None:

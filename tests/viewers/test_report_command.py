@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from xprof_py.cli.report import Report
+from xprof_py.cli import main
 
-
-@pytest.fixture
-def analysed(sample: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """A run whose analysis is already there: `ensure_analysis` has nothing to do but say where it is."""
-    out = sample.write_out(tmp_path / "run" / "analysis", sample.input_bound())
-    analyze = ModuleType("xprof_py.cli.analyze")
-    asked: dict[str, Path] = {}
-
-    def ensure_analysis(path: Path) -> Path:
-        asked["path"] = path
-        return Path(out)
-
-    analyze.ensure_analysis = ensure_analysis  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "xprof_py.cli.analyze", analyze)
-    monkeypatch.setattr("xprof_py.cli.analyze", analyze, raising=False)
-    return asked
-
-
-def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    command = Report()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(arguments))
+CAPTURES = Path(__file__).parents[1] / "data" / "jax_cpu"
 
 
 def test_the_report_lies_in_the_analysed_folder(
-    analysed: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sample: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(str(tmp_path / "run")) == 0
-    assert analysed["path"] == tmp_path / "run"
+    out = sample.write_out(tmp_path / "analysis", sample.input_bound())
+    assert main(["report", str(out)]) == 0
     printed = capsys.readouterr()
-    assert printed.out == f"{tmp_path / 'run' / 'analysis' / 'report.html'}\n"
-    assert printed.err
-    assert "<h1>" in Path(printed.out.strip()).read_text(encoding="utf-8")
+    assert printed.out == f"{out / 'report.html'}\n"
+    assert "browser" in printed.err
+    assert "<h1>" in (out / "report.html").read_text(encoding="utf-8")
 
 
-def test_or_where_it_is_wanted(analysed: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_or_where_it_is_wanted(sample: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = sample.write_out(tmp_path / "analysis", sample.input_bound())
     target = tmp_path / "a.html"
-    assert run(str(tmp_path / "run"), "-o", str(target)) == 0
+    assert main(["report", str(out), "-o", str(target)]) == 0
     assert capsys.readouterr().out == f"{target}\n"
     assert target.exists()
-    assert not (tmp_path / "run" / "analysis" / "report.html").exists()
+    assert not (out / "report.html").exists()
+
+
+def test_a_place_that_cannot_be_written_ends_with_exit_code_1(
+    sample: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = sample.write_out(tmp_path / "analysis", sample.input_bound())
+    (tmp_path / "file").write_text("")
+    assert main(["report", str(out), "-o", str(tmp_path / "file" / "a.html")]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "cannot write the report" in printed.err
+
+
+def test_a_capture_is_analysed_first_and_its_report_names_the_planted_cause(
+    parse: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(CAPTURES / "planted_recompile.xplane.pb.gz", tmp_path)
+    assert main(["report", "planted_recompile.xplane.pb.gz"]) == 0
+    page = Path(capsys.readouterr().out.strip())
+    tree = parse(page.read_text(encoding="utf-8"))
+    assert "is-compiler" in tree.one("header").attributes["class"]
+    assert "mlp_step" in tree.one("section", id="evidence").text
+    shares = {row[0]: row[2] for row in tree.one("section", id="classes").body_rows()}
+    (compiler,) = (share for name, share in shares.items() if name.startswith("compiler"))
+    assert float(compiler.rstrip("%")) > 90

@@ -96,6 +96,14 @@ def test_a_bar_is_as_high_as_its_classes_and_a_torn_one_says_its_length(sample: 
     assert seen["says"] == "100 ms"
 
 
+def test_a_step_that_was_not_measured_does_not_lower_the_mean(sample: ModuleType, visit: Open) -> None:
+    steps = [sample.make_step(i, "unmeasured", "no run was joined") for i in range(4)]
+    steps += [sample.make_step(i, "partial", compute=3.0) for i in range(4, 6)]
+    page = render_report(*sample.summarize({("host0", 0): steps}, verdict=None))
+    script = "return document.querySelector('svg.steps').getAttribute('aria-valuetext');"
+    assert found(visit, page, script) == "Mean of 2 measured steps, 3.00 ms; compute 3.00 ms"
+
+
 def test_keys_move_between_steps_zoom_and_come_back(sample: ModuleType, visit: Open) -> None:
     page = render_report(*sample.many_steps())
     script = """

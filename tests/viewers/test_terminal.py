@@ -79,6 +79,11 @@ def test_names_from_a_trace_cannot_drive_the_terminal(sample: ModuleType) -> Non
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", show(summary))
 
 
+def test_the_straggler_is_named(sample: ModuleType) -> None:
+    summary, _ = sample.four_hosts()
+    assert "straggler host2 costs 38.2 ms a step" in show(summary)
+
+
 def test_a_reason_is_said_once(sample: ModuleType) -> None:
     summary, _ = sample.no_steps()
     assert show(summary).count("no step was marked") == 1

@@ -8,9 +8,9 @@
   if (!place || facts.series.length === 0) return;
 
   const SVG = "http://www.w3.org/2000/svg";
-  const LEAST_BAR = 4, WIDEST_BAR = 44, ROWS_A_PAGE = 50;
+  const LEAST_BAR = 4, WIDEST_BAR = 64, ROWS_A_PAGE = 50;
   const phaseIndex = Object.fromEntries(facts.phases.map((phase, i) => [phase, i]));
-  const steady = phaseIndex.steady;
+  const steady = phaseIndex.steady, unmeasured = phaseIndex.unmeasured;
   const state = { series: 0, from: 0, to: 0, only: null, full: false, at: null, page: 0 };
   let groups = [], geometry = null;
 
@@ -74,17 +74,20 @@
     for (let from = state.from; from < state.to; from += size) {
       const to = Math.min(state.to, from + size);
       const group = { from, to, classes: {}, mean: 0, slowest: from, phases: new Set() };
+      let measured = 0;
       for (let i = from; i < to; i++) {
         group.mean += lengthOf(series, i);
         if (lengthOf(series, i) > lengthOf(series, group.slowest)) group.slowest = i;
         group.phases.add(series.phase[i]);
+        if (series.phase[i] !== unmeasured) measured += 1;
       }
-      group.mean /= to - from;
+      measured = Math.max(1, measured);
+      group.mean /= measured;
       group.longest = lengthOf(series, group.slowest);
       for (const [name, column] of Object.entries(series.classes)) {
         let sum = 0;
         for (let i = from; i < to; i++) sum += column[i];
-        group.classes[name] = sum / (to - from);
+        group.classes[name] = sum / measured;
       }
       made.push(group);
     }
@@ -103,12 +106,12 @@
     const usual = Math.max(quantile(sorted, 0.5) * 1.6, quantile(sorted, 0.9) * 1.25);
     return usual > 0 && longest > usual * 1.3 ? usual * 1.12 : longest * 1.06;
   }
-  function summaryOf(from, to, wantedPhase) {
+  function summaryOf(from, to, counts) {
     const series = current(), sums = {};
     let count = 0, window = 0;
     for (const name of classNames()) sums[name] = 0;
     for (let i = from; i < to; i++) {
-      if (wantedPhase !== null && series.phase[i] !== wantedPhase) continue;
+      if (!counts(series.phase[i])) continue;
       count += 1;
       window += series.window[i];
       for (const name in sums) sums[name] += series.classes[name][i];
@@ -249,7 +252,7 @@
     });
   }
   function drawMedian(y, width, right) {
-    if (facts.medianMs === null || state.only) return;
+    if (facts.medianMs === null || state.only || current().window.length < 3) return;
     const at = y(facts.medianMs * 1e6);
     if (at < geometry.above) return;
     picture.append(svg("line", { class: "median", x1: geometry.left, x2: width - right, y1: at, y2: at }));
@@ -298,15 +301,15 @@
     const series = current();
     let shown, title, below;
     if (state.at === null) {
-      shown = summaryOf(state.from, state.to, steady);
+      shown = summaryOf(state.from, state.to, (phase) => phase === steady);
       const measured = shown.count > 0;
-      if (!measured) shown = summaryOf(state.from, state.to, null);
-      const words = measured ? "steady step" : "step";
+      if (!measured) shown = summaryOf(state.from, state.to, (phase) => phase !== unmeasured);
+      const words = measured ? "steady step" : "measured step";
       title = shown.count === 1 ? `The ${words}` : `Mean of ${whole(shown.count)} ${words}s`;
       below = duration(shown.window);
     } else {
       const group = groups[state.at];
-      shown = summaryOf(group.from, group.to, null);
+      shown = summaryOf(group.from, group.to, (phase) => phase !== unmeasured);
       if (group.to - group.from === 1) {
         const reason = series.reasons[String(group.from)];
         title = stepName(series, group.from);

@@ -1,10 +1,10 @@
 """The end of a capture on the device: waiting until the work that was launched before it is done.
 
 Dispatch is asynchronous: when the program leaves the block, its last steps may not have begun. Two things are waited
-for: every array that the program holds, and a fence, one tiny program on each local device. An accelerator's stream
-and, per launching thread, the CPU's queue run in order, so the fence ends after work whose results nobody holds any
-more, such as that of a training function that has returned. (Measured on CPU: without the fence 1 of 3 runs is in
-the trace.) On CPU, work that other threads launched and whose results are dropped is not covered.
+for: every array that the program holds, and a fence, a tiny program on each local device. An accelerator's stream and,
+per launching thread, the CPU's queue run in order, so the fence ends after work whose results nobody holds any more,
+such as that of a training function that has returned. (Measured on CPU: without the fence 1 of 3 runs is in the
+trace.) On CPU, work that other threads launched and whose results are dropped is not covered.
 
 Readiness is asked for, not blocked on: the wait can end, and signals get through.
 """
@@ -34,17 +34,20 @@ class Drain:
 
 
 class Fence:
-    """One tiny program per local device, compiled before the capture so that its end need not compile."""
+    """A tiny program on every local device, compiled before the capture so that its end need not compile.
+
+    Compiled once per process; the program ``jit_xprof_py_fence`` is seen in XLA's profile, after the last step.
+    """
 
     def __init__(self) -> None:
-        self._launches: list[tuple[Any, Any]] | None = None
+        self._launches: list[tuple[Any, Any]] = []
 
     def prepare(self) -> None:
         """Compile and run the program once on each local device of the default backend; does not wait for it.
 
         Does nothing while JAX traces the program's own function: what is called then becomes part of it.
         """
-        if self._launches is not None or not _is_outside_tracing():
+        if self._launches or not _is_outside_tracing():
             return
         jax = sys.modules["jax"]
         with contextlib.suppress(Exception):
@@ -52,23 +55,30 @@ class Fence:
             def xprof_py_fence(value: Any) -> Any:
                 return value + 1
 
-            fence = jax.jit(xprof_py_fence)
-            launches = [(fence, jax.device_put(_one(), device)) for device in jax.local_devices()]
+            program = jax.jit(xprof_py_fence)
+            launches = [(program, value) for value in _fence_inputs(jax)]
             for launch, value in launches:
                 launch(value)
             self._launches = launches
 
     def launch(self) -> list[Any]:
         """Put the fence behind the work launched so far; the arrays to wait for, none where it cannot be had."""
-        self.prepare()
-        if not self._launches or not _is_outside_tracing():
+        if not _is_outside_tracing():
             return []
-        with contextlib.suppress(Exception):
-            return [launch(value) for launch, value in self._launches]
+        for _ in range(2):
+            self.prepare()
+            try:
+                return [launch(value) for launch, value in self._launches]
+            except Exception:
+                # The program may have thrown its backends away since; the fence is then made anew, once.
+                self._launches = []
         return []
 
 
-def drain(timeout_s: float, fence: Fence) -> Drain | None:
+fence = Fence()
+
+
+def drain(timeout_s: float) -> Drain | None:
     """Wait for the device work launched so far, at most ``timeout_s``; None where JAX has no devices."""
     if not jax_backend_is_up():
         return None
@@ -86,9 +96,23 @@ def drain(timeout_s: float, fence: Fence) -> Drain | None:
     return Drain(True, time.monotonic() - started, arrays, bool(fences))
 
 
-def _one() -> Any:
-    # JAX depends on numpy; importing it by name here keeps it out of programs that have no JAX.
-    return sys.modules["numpy"].ones((1,), "float32")
+def _fence_inputs(jax: Any) -> list[Any]:
+    """One array per fence program: over all local devices where there are several, and on CPU one on each as well.
+
+    CPU runs a program of one device on the launching thread's queue and a program of several on a queue per device, and
+    neither waits for the other.
+    """
+    # JAX depends on numpy; taken from there, it stays out of programs that have no JAX.
+    numpy = sys.modules["numpy"]
+    devices = jax.local_devices()
+    arrays = []
+    if len(devices) == 1 or devices[0].platform == "cpu":
+        arrays = [jax.device_put(numpy.ones((1,), "float32"), device) for device in devices]
+    if len(devices) > 1:
+        mesh = jax.sharding.Mesh(numpy.array(devices), (FENCE_NAME,))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(FENCE_NAME))
+        arrays.append(jax.device_put(numpy.ones((len(devices),), "float32"), sharding))
+    return arrays
 
 
 def _is_outside_tracing() -> bool:

@@ -34,7 +34,7 @@ class XlaResult:
 def is_importable() -> bool:
     """Whether JAX is imported or could be, without importing it."""
     if "jax" in sys.modules:
-        return True
+        return sys.modules["jax"] is not None
     import importlib.util
 
     return importlib.util.find_spec("jax") is not None
@@ -47,6 +47,7 @@ class XlaProfiler:
         self._session = session
         self._host_tracer_level = host_tracer_level
         self._taken: Any = None
+        self._raw: Any = None
         self._started = False
         self.running = False
 
@@ -73,6 +74,7 @@ class XlaProfiler:
         except Exception as error:
             raise XlaError(f"jax.profiler.start_trace: {error}") from error
         self._taken = _current(_state())
+        self._raw = None if self._taken is None else _raw_session(self._taken)
         self._started = self.running = True
 
     def stop(self) -> XlaResult:
@@ -88,14 +90,13 @@ class XlaProfiler:
             self._started = False
 
     def _stop(self) -> XlaResult:
-        taken, self._taken = self._taken, None
+        taken, raw, self._taken, self._raw = self._taken, self._raw, None, None
         state = _state()
-        if taken is None or state is None or _raw_session(taken) is None:
+        if raw is None or state is None:
             return self._stop_through_jax()
         with state.lock:
             if _current(state) is not taken:
                 return XlaResult(None, "the program stopped XLA's profiler itself")
-            raw = _raw_session(taken)
             try:
                 content = raw.stop()
             except Exception as error:

@@ -136,7 +136,7 @@ struct xpr_losses_record {
     uint64_t written;        /* events in this file */
     uint64_t dropped_ring;   /* the thread's ring was full */
     uint64_t dropped_budget; /* the file had reached its budget */
-    uint64_t dropped_error;  /* the file could not be written */
+    uint64_t dropped_error;  /* the file could not be written, or memory ran out */
 };
 
 /* END: the recording was stopped in order. */

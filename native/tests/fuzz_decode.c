@@ -1,0 +1,118 @@
+/* One input for both decoders, for libFuzzer (clang -fsanitize=fuzzer,address,undefined) and for test_decode.c, which
+ * includes this file: the target is then run and kept working also where there is no libFuzzer.
+ * It checks what every result must satisfy: rows in range, string offsets rising, memory within its bound. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "decode/hlo.h"
+#include "decode/utf8.h"
+#include "decode/xspace.h"
+
+#define REQUIRE(claim)                                                      \
+    do {                                                                    \
+        if (!(claim)) {                                                     \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
+            abort();                                                        \
+        }                                                                   \
+    } while (0)
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
+
+static size_t table_bytes(const xpr_table *table) {
+    size_t row = 0;
+    for (int i = 0; i < table->width; i++) row += xpr_column_size(table->spec[i].type);
+    return row * table->capacity;
+}
+
+static void check_strings(const xpr_strings *strings) {
+    for (size_t i = 0; i < strings->count; i++) {
+        int64_t start = strings->offsets[i], end = strings->offsets[i + 1];
+        REQUIRE(0 <= start && start <= end && (size_t)end <= strings->byte_capacity);
+        REQUIRE(xpr_utf8_valid((const uint8_t *)strings->bytes + start, (size_t)(end - start)));
+    }
+}
+
+static void check_rows(const xpr_table *table, int column, size_t limit, int least) {
+    for (size_t i = 0; i < table->count; i++) {
+        int32_t row = xpr_i32(table, column)[i];
+        REQUIRE(row >= least && (row < 0 || (size_t)row < limit));
+    }
+}
+
+static void check_stats(const xpr_xspace *space, const xpr_table *stats, size_t owners, size_t length) {
+    check_rows(stats, XPR_STATS_KEY, space->stat_names.strings.count, 0);
+    for (size_t i = 0; i < stats->count; i++) {
+        int64_t owner = xpr_i64(stats, XPR_STATS_OWNER)[i], value = xpr_i64(stats, XPR_STATS_VALUE)[i];
+        int kind = xpr_u8(stats, XPR_STATS_KIND)[i];
+        REQUIRE(owner >= 0 && (size_t)owner < owners && kind <= XPR_BYTES);
+        if (kind == XPR_TEXT) REQUIRE(value >= 0 && (size_t)value < space->texts.strings.count);
+        if (kind == XPR_BYTES) REQUIRE(value >= 0 && (size_t)value <= length);
+        if (kind == XPR_BYTES && stats->width == XPR_PLACED_STATS_WIDTH)
+            REQUIRE((size_t)(xpr_i64(stats, XPR_STATS_AT)[i] + value) <= length);
+    }
+}
+
+static void check_xspace(const xpr_xspace *space, size_t length) {
+    size_t events = 0;
+    REQUIRE(space->plane_names.count == space->planes.count);
+    REQUIRE(space->line_names.count == space->lines.count && space->line_display_names.count == space->lines.count);
+    REQUIRE(space->metadata_display_names.count == space->event_metadata.count);
+    check_rows(&space->lines, XPR_LINES_PLANE, space->planes.count, 0);
+    for (size_t i = 0; i < space->lines.count; i++) events += (size_t)xpr_i64(&space->lines, XPR_LINES_EVENTS)[i];
+    REQUIRE(events == space->events.count);
+    check_rows(&space->events, XPR_EVENTS_LINE, space->lines.count, 0);
+    check_rows(&space->events, XPR_EVENTS_METADATA, space->event_metadata.count, 0);
+    check_rows(&space->event_metadata, XPR_EVENT_METADATA_NAME, space->event_names.strings.count, 0);
+    check_rows(&space->stat_metadata, XPR_STAT_METADATA_NAME, space->stat_names.strings.count, 0);
+    check_rows(&space->stat_metadata, XPR_STAT_METADATA_TEXT, space->texts.strings.count, -1);
+    check_stats(space, &space->event_stats, space->events.count, length);
+    check_stats(space, &space->metadata_stats, space->event_metadata.count, length);
+    check_stats(space, &space->plane_stats, space->planes.count, length);
+    const xpr_strings *strings[] = {&space->plane_names, &space->line_names, &space->line_display_names,
+                                    &space->metadata_display_names, &space->hostnames, &space->errors,
+                                    &space->warnings, &space->event_names.strings, &space->stat_names.strings,
+                                    &space->texts.strings};
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) check_strings(strings[i]);
+    size_t held = table_bytes(&space->events) + table_bytes(&space->event_stats) + table_bytes(&space->lines) +
+                  table_bytes(&space->planes) + table_bytes(&space->event_metadata) +
+                  table_bytes(&space->stat_metadata) + table_bytes(&space->metadata_stats) +
+                  table_bytes(&space->plane_stats) + table_bytes(&space->aggregated);
+    REQUIRE(held <= 25 * length + 16 * 400); /* a first allocation holds 16 rows of every table */
+}
+
+static void check_hlo(const xpr_hlo *hlo) {
+    REQUIRE(hlo->instruction_names.count == hlo->instructions.count && hlo->op_names.count == hlo->instructions.count);
+    REQUIRE(hlo->computation_names.count == hlo->computations.count && hlo->name.count == 1);
+    check_rows(&hlo->instructions, XPR_INSTRUCTIONS_COMPUTATION, hlo->computations.count, 0);
+    check_rows(&hlo->instructions, XPR_INSTRUCTIONS_OPCODE, hlo->opcodes.strings.count, 0);
+    check_rows(&hlo->instructions, XPR_INSTRUCTIONS_SOURCE_FILE, hlo->source_files.strings.count, 0);
+    check_rows(&hlo->computations, XPR_COMPUTATIONS_ROOT, hlo->instructions.count, -1);
+    check_rows(&hlo->operands, XPR_EDGES_OP, hlo->instructions.count, 0);
+    check_rows(&hlo->operands, XPR_EDGES_TO, hlo->instructions.count, -1);
+    check_rows(&hlo->calls, XPR_EDGES_OP, hlo->instructions.count, 0);
+    check_rows(&hlo->calls, XPR_EDGES_TO, hlo->computations.count, -1);
+    const xpr_strings *strings[] = {&hlo->name, &hlo->computation_names, &hlo->instruction_names, &hlo->op_names,
+                                    &hlo->file_names, &hlo->function_names, &hlo->opcodes.strings,
+                                    &hlo->source_files.strings};
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) check_strings(strings[i]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+    xpr_decode_error error;
+    xpr_xspace space;
+    if (xpr_xspace_decode(bytes, length, &space, &error) == 0) {
+        check_xspace(&space, length);
+        xpr_xspace_free(&space);
+    } else {
+        REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
+    }
+    xpr_hlo hlo;
+    if (xpr_hlo_decode(bytes, length, &hlo, &error) == 0) {
+        check_hlo(&hlo);
+        xpr_hlo_free(&hlo);
+    } else {
+        REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
+    }
+    return 0;
+}

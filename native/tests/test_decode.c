@@ -1,0 +1,180 @@
+/* The decoders without Python.
+ *
+ *   test_decode                       claims about the wire reader, UTF-8 and the columns
+ *   test_decode --mutate N SEED FILE...   each file whole, then N damaged copies of it; made to run under sanitizers
+ */
+#include <string.h>
+
+#include "decode/wire.h"
+#include "fuzz_decode.c"
+
+static uint64_t random_state;
+
+static uint64_t next_random(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+/* Every copy is its own allocation of exact size, so that a read past its end is seen. */
+static void one_input(const uint8_t *bytes, size_t length) {
+    uint8_t *copy = malloc(length ? length : 1);
+    REQUIRE(copy != NULL);
+    memcpy(copy, bytes, length);
+    LLVMFuzzerTestOneInput(copy, length);
+    free(copy);
+}
+
+static void mutate(uint8_t *bytes, size_t length, long count) {
+    one_input(bytes, length);
+    uint8_t *damaged = malloc(length ? length : 1);
+    REQUIRE(damaged != NULL);
+    for (long i = 0; i < count && length; i++) {
+        memcpy(damaged, bytes, length);
+        size_t kept = next_random() % 3 ? length : (size_t)(next_random() % (length + 1));
+        for (uint64_t flips = next_random() % 8; flips > 0 && kept; flips--) {
+            uint64_t choice = next_random() % 4;
+            size_t at = (size_t)(next_random() % kept);
+            if (choice == 0) damaged[at] = (uint8_t)next_random();
+            if (choice == 1) damaged[at] ^= (uint8_t)(1u << next_random() % 8);
+            if (choice == 2) damaged[at] = 0xff;
+            if (choice == 3) memset(damaged + at, 0x80 | (int)(next_random() & 0x7f), kept - at < 9 ? kept - at : 9);
+        }
+        one_input(damaged, kept);
+    }
+    free(damaged);
+}
+
+static int mutate_files(int count, char **arguments) {
+    long rounds = strtol(arguments[0], NULL, 10);
+    random_state = strtoull(arguments[1], NULL, 10) * 2 + 1;
+    for (int i = 2; i < count; i++) {
+        FILE *file = fopen(arguments[i], "rb");
+        REQUIRE(file != NULL);
+        REQUIRE(fseek(file, 0, SEEK_END) == 0);
+        long length = ftell(file);
+        REQUIRE(length >= 0 && fseek(file, 0, SEEK_SET) == 0);
+        uint8_t *bytes = malloc((size_t)length + 1);
+        REQUIRE(bytes != NULL && fread(bytes, 1, (size_t)length, file) == (size_t)length);
+        fclose(file);
+        mutate(bytes, (size_t)length, rounds);
+        free(bytes);
+    }
+    printf("%d files, %ld copies each\n", count - 2, rounds);
+    return 0;
+}
+
+static xpr_wire wire_over(const void *bytes, size_t length, xpr_failure *failure) {
+    xpr_wire w = {bytes, (const uint8_t *)bytes + length, failure};
+    return w;
+}
+
+static void test_varints(void) {
+    static const struct {
+        const char *bytes;
+        size_t length;
+        uint64_t value;
+    } cases[] = {
+        {"\x00", 1, 0},
+        {"\x7f", 1, 127},
+        {"\x80\x01", 2, 128},
+        {"\x80\x80\x00", 3, 0}, /* longer than it need be */
+        {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 10, UINT64_MAX},
+        {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", 10, UINT64_MAX}, /* bits beyond 64 are dropped */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        xpr_failure failure;
+        uint64_t value = 1;
+        xpr_wire w = wire_over(cases[i].bytes, cases[i].length, &failure);
+        REQUIRE(xpr_wire_varint(&w, &value) && value == cases[i].value && w.at == w.end);
+        for (size_t cut = 0; cut < cases[i].length; cut++) {
+            w = wire_over(cases[i].bytes, cut, &failure);
+            REQUIRE(!xpr_wire_varint(&w, &value));
+        }
+    }
+}
+
+static void test_utf8_repair(void) {
+    static const struct {
+        const char *bytes, *repaired;
+    } cases[] = {
+        {"plain", "plain"},
+        {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"12345678\xff", "12345678\xef\xbf\xbd"},
+        {"\xe2\x82", "\xef\xbf\xbd"},                          /* one cut character, one replacement */
+        {"\xe2\x82z", "\xef\xbf\xbdz"},
+        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},              /* overlong */
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
+        {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* above U+10FFFF */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint8_t *bytes = (const uint8_t *)cases[i].bytes;
+        size_t length = strlen(cases[i].bytes), wanted = strlen(cases[i].repaired);
+        char out[64];
+        REQUIRE(xpr_utf8_valid(bytes, length) == (strcmp(cases[i].bytes, cases[i].repaired) == 0));
+        REQUIRE(xpr_utf8_repaired_length(bytes, length) == wanted);
+        xpr_utf8_repair(bytes, length, out);
+        REQUIRE(memcmp(out, cases[i].repaired, wanted) == 0);
+    }
+}
+
+static void test_dictionary_numbers_by_first_appearance(void) {
+    xpr_dictionary dictionary = {0};
+    char text[16];
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 1000; i++) {
+            int length = snprintf(text, sizeof text, "name %d", i);
+            REQUIRE(xpr_dictionary_number(&dictionary, (const uint8_t *)text, (size_t)length) == i);
+        }
+    REQUIRE(dictionary.strings.count == 1000 && dictionary.strings.repaired == 0);
+    REQUIRE(xpr_dictionary_number(&dictionary, NULL, 0) == 1000);
+    /* Two broken strings that are the same once repaired are one. */
+    REQUIRE(xpr_dictionary_number(&dictionary, (const uint8_t *)"\xff", 1) == 1001);
+    REQUIRE(xpr_dictionary_number(&dictionary, (const uint8_t *)"\xfe", 1) == 1001);
+    REQUIRE(dictionary.strings.repaired == 2);
+    xpr_dictionary_free(&dictionary);
+}
+
+static void test_id_map_finds_dense_and_sparse_ids(void) {
+    xpr_id_map map;
+    int32_t before;
+    REQUIRE(xpr_id_map_init(&map, 4));
+    REQUIRE(xpr_id_map_row(&map, 3) == -1 && xpr_id_map_row(&map, UINT64_MAX) == -1);
+    for (int32_t i = 0; i < 500; i++)
+        REQUIRE(xpr_id_map_set(&map, (uint64_t)i * UINT64_C(0x123456789), i, &before) && before == -1);
+    for (int32_t i = 0; i < 500; i++) REQUIRE(xpr_id_map_row(&map, (uint64_t)i * UINT64_C(0x123456789)) == i);
+    REQUIRE(xpr_id_map_set(&map, UINT64_C(0x123456789), 7, &before) && before == 1);
+    REQUIRE(xpr_id_map_row(&map, UINT64_C(0x123456789)) == 7 && xpr_id_map_row(&map, UINT64_C(0x123456788)) == -1);
+    xpr_id_map_free(&map);
+}
+
+static void test_claimed_lengths_allocate_nothing(void) {
+    /* planes, with a length of 2^60 and of 2^63, and ten million of them claimed by a packed field of an HLO. */
+    static const char claims[][16] = {"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x10",
+                                      "\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"};
+    for (size_t i = 0; i < 2; i++) {
+        xpr_xspace space;
+        xpr_decode_error error;
+        REQUIRE(xpr_xspace_decode((const uint8_t *)claims[i], 12, &space, &error) == -1);
+        REQUIRE(error.offset == 1 && strcmp(error.place, "planes[0]") == 0);
+        REQUIRE(strcmp(error.reason, "a length beyond the end of its message") == 0);
+    }
+    static const char packed[] = "\x0a\x0b\x1a\x09\x12\x07\xa2\x02\x80\xad\xe2\x04\x01";
+    xpr_hlo hlo;
+    xpr_decode_error error;
+    REQUIRE(xpr_hlo_decode((const uint8_t *)packed, sizeof packed - 1, &hlo, &error) == -1);
+    REQUIRE(strcmp(error.place, "computations[0].instructions[0]") == 0);
+}
+
+int main(int count, char **arguments) {
+    if (count > 4 && strcmp(arguments[1], "--mutate") == 0) return mutate_files(count - 2, arguments + 2);
+    test_varints();
+    test_utf8_repair();
+    test_dictionary_numbers_by_first_appearance();
+    test_id_map_finds_dense_and_sparse_ids();
+    test_claimed_lengths_allocate_nothing();
+    LLVMFuzzerTestOneInput((const uint8_t *)"", 0);
+    printf("ok\n");
+    return 0;
+}

@@ -1,0 +1,115 @@
+"""The C decoders under AddressSanitizer and UBSan: their own claims, and thousands of damaged files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from xspace_schema import HloProto, XSpace
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "native" / "decode").glob("*.c"))
+FLAGS = ["-std=gnu11", "-g", "-O1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", f"-I{ROOT / 'native'}"]
+
+
+def build(compiler: str, source: Path, sanitizers: str, program: Path) -> None:
+    """Compile one program of native/tests with the decoders."""
+    command = [compiler, *FLAGS, f"-fsanitize={sanitizers}", *map(str, SOURCES), str(source), "-o", str(program)]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert built.returncode == 0, built.stderr
+
+
+@pytest.fixture(scope="module")
+def test_decode(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("decode")
+    probe = folder / "probe.c"
+    probe.write_text("int main(void) { return 0; }\n")
+    probed = subprocess.run(
+        [compiler, "-fsanitize=address,undefined", str(probe), "-o", str(folder / "probe")],
+        capture_output=True,
+        check=False,
+    )
+    if probed.returncode != 0:
+        pytest.skip(f"{compiler} has no AddressSanitizer")
+    program = folder / "test_decode"
+    build(compiler, ROOT / "native" / "tests" / "test_decode.c", "address,undefined", program)
+    return program
+
+
+def run(*command: str) -> str:
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def small_space() -> bytes:
+    """Every kind of field, in a few hundred bytes: damage hits structure more often than in a large file."""
+    space = XSpace(hostnames=["host"], errors=["an error"], warnings=["a warning"])
+    for name in ("/host:CPU", "/device:TPU:0"):
+        plane = space.planes.add(id=1, name=name)
+        for number in (1, 2, 2**40):
+            plane.event_metadata[number].name = f"event {number}"
+            plane.event_metadata[number].stats.add(metadata_id=1, bytes_value=b"metadata")
+            plane.stat_metadata[number].name = f"stat {number}"
+        plane.stats.add(metadata_id=1, str_value="text")
+        line = plane.lines.add(id=-1, name="line", display_name="shown", timestamp_ns=5)
+        for number in range(4):
+            event = line.events.add(metadata_id=number, offset_ps=number * 1000, duration_ps=7)
+            event.stats.add(metadata_id=1, ref_value=2)
+            event.stats.add(metadata_id=2, double_value=0.5)
+            event.stats.add(metadata_id=9, int64_value=-1)
+        line.events.add(metadata_id=1, num_occurrences=3)
+    return space.SerializeToString()
+
+
+def small_hlo() -> bytes:
+    hlo = HloProto()
+    module = hlo.hlo_module
+    module.name, module.entry_computation_id = "jit_f", 2
+    for number in (1, 2):
+        computation = module.computations.add(id=number, name=f"computation.{number}", root_id=11)
+        for instruction in (10, 11):
+            op = computation.instructions.add(id=instruction, name=f"op.{instruction}", opcode="add")
+            op.operand_ids.extend([10, 99])
+            op.called_computation_ids.extend([1, 77])
+            op.metadata.op_name, op.metadata.stack_frame_id = "jit(f)/add", 2
+    frames = module.stack_frame_index
+    frames.file_names.append("train.py")
+    frames.function_names.append("f")
+    frames.file_locations.add(file_name_id=1, function_name_id=1, line=3)
+    frames.stack_frames.add(file_location_id=1)
+    frames.stack_frames.add(file_location_id=1, parent_frame_id=1)
+    return hlo.SerializeToString()
+
+
+def test_claims(test_decode: Path) -> None:
+    assert run(str(test_decode)) == "ok\n"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_damaged_files_are_read_or_refused(test_decode: Path, tmp_path: Path, seed: int) -> None:
+    files = []
+    for name, data in (("space", small_space()), ("hlo", small_hlo())):
+        file = tmp_path / name
+        file.write_bytes(data)
+        files.append(str(file))
+    assert run(str(test_decode), "--mutate", "20000", str(seed), *files) == "2 files, 20000 copies each\n"
+
+
+def test_fuzz_target(tmp_path: Path) -> None:
+    compiler = shutil.which("clang")
+    if compiler is None:
+        pytest.skip("libFuzzer needs clang")
+    program = tmp_path / "fuzz_decode"
+    build(compiler, ROOT / "native" / "tests" / "fuzz_decode.c", "fuzzer,address,undefined", program)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "space").write_bytes(small_space())
+    (corpus / "hlo").write_bytes(small_hlo())
+    run(str(program), "-runs=50000", "-seed=1", "-rss_limit_mb=1024", str(corpus))

@@ -1,0 +1,83 @@
+"""trace and scope in programs that use JAX."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xprof_py import _native, annotations
+from xprof_py.annotations import scope, trace
+from xprof_py.postprocess.readers.shard import read_shard
+
+jax = pytest.importorskip("jax")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a recording that has begun goes to; no warning has been given yet."""
+    monkeypatch.setattr(annotations, "_warned", False)
+    _native.recorder_start(tmp_path / "x.xpr")
+    yield tmp_path / "x.xpr"
+    _native.recorder_stop()
+
+
+def test_trace_under_a_tracer_warns_once_and_at_its_own_line(path: Path) -> None:
+    @jax.jit
+    def compiled(x: float) -> float:
+        with trace("inside"):
+            x = x + 1
+        with trace("inside too"):
+            return x
+
+    with pytest.warns(RuntimeWarning, match="trace\\('inside'\\) runs while jax traces") as caught:
+        assert compiled(1.0) == 2.0
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_the_warning_as_an_error_does_not_reach_the_program(path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert jax.jit(trace("inside")(lambda x: x + 1))(1.0) == 2.0
+    assert _native.recorder_stop()["hook_errors"] == 1
+
+
+def test_trace_around_compiled_code_does_not_warn(path: Path) -> None:
+    @trace("around")
+    @jax.jit
+    def compiled(x: float) -> float:
+        return x + 1
+
+    assert compiled(1.0) == 2.0
+    assert compiled.lower(1.0).as_text()  # the jitted function's own methods are still there
+    assert jax.jit(compiled)(3.0) == 4.0
+    _native.recorder_stop()
+    assert set(read_shard(path)["events"]["name"].to_pylist()) == {"around"}
+
+
+def test_scope_names_the_host_span_and_the_operations(path: Path) -> None:
+    def body(x: float) -> float:
+        with scope("attention"):
+            return jax.numpy.sin(x)
+
+    @scope("loss")
+    def loss(x: float) -> float:
+        return jax.numpy.cos(body(x))
+
+    text = jax.jit(loss).lower(1.0).as_text(debug_info=True)
+    assert "loss/attention/sin" in text
+    assert "loss/cos" in text
+    with scope("on the host"):
+        pass
+    _native.recorder_stop()
+    # Under jit scope only names operations: the host's time there is tracing.
+    assert read_shard(path)["events"]["name"].to_pylist() == ["on the host"]
+
+
+def test_an_array_as_argument_is_not_waited_for(path: Path) -> None:
+    with trace("x", loss=jax.numpy.float32(1.0)):
+        pass
+    _native.recorder_stop()
+    assert read_shard(path)["texts"]["text"].to_pylist() == ["<jaxlib._jax.ArrayImpl>"]
