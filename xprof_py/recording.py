@@ -306,6 +306,8 @@ class Recording:
         if result is None:
             self.folder.drop_empty_session_folder()
             return
+        if not result.reaches_end:
+            self.document["drained"] = False
         if result.note:
             self._collectors["xla"]["note"] = result.note
             self.say(f"XLA's profile: {result.note}")

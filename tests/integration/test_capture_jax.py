@@ -276,12 +276,19 @@ jax.profiler.stop_trace()
 
 def test_a_program_that_stops_our_trace_loses_nothing(program):
     outcome = program(
-        MODEL + "with capture(RUN):\n    train(x, 0, 3)\n    jax.profiler.stop_trace()\n    train(x, 3, 6)"
+        MODEL
+        + """
+with capture(RUN):
+    train(x, 0, 3).block_until_ready()
+    jax.profiler.stop_trace()
+    train(x, 3, 6)
+"""
     )
     document = outcome.document()
     assert document["files"]["xplane"] == "plugins/profile/run/0.xplane.pb"
     assert "the program stopped XLA's profiler itself" in outcome.stderr
-    assert runs_of(host_events(xplane(outcome))[1]) >= 1
+    assert runs_of(host_events(xplane(outcome))[1]) == 3
+    assert document["drained"] is False
     assert document["state"] == "finished"
 
 
