@@ -196,43 +196,52 @@ def summarize(
 
 _PHASES = ("warmup", "steady", "outlier", "partial", "unmeasured")
 
+
+def evidence(what: str, said: str, **more: Any) -> dict[str, Any]:
+    fields = ("seconds", "share", "step", "source", "span", "function", "op", "count", "per_step_ms")
+    return {"what": what, "text": said, **dict.fromkeys(fields), **more}
+
+
+def top_op(op: str, *, class_: str, **more: Any) -> dict[str, Any]:
+    return {"op": op, "class": class_, "source": None, **more}
+
+
 TOP_OPS = [
-    {
-        "op": "fusion.42",
-        "opcode": "fusion",
-        "class": "compute",
-        "program": "jit_train_step",
-        "source": "model.py:118",
-        "op_name": "jit(train_step)/transpose(jvp(attention))/dot_general",
-        "total_s": 0.291,
-        "share": 0.402,
-        "count": 456,
-        "mean_us": 638.2,
-    },
-    {
-        "op": "dot.17",
-        "opcode": "dot",
-        "class": "compute",
-        "program": "jit_train_step",
-        "source": "model.py:74",
-        "op_name": "jit(train_step)/jvp(mlp)/dot_general",
-        "total_s": 0.188,
-        "share": 0.26,
-        "count": 912,
-        "mean_us": 206.1,
-    },
-    {
-        "op": "reduce-window.3",
-        "opcode": "reduce-window",
-        "class": "memory",
-        "program": "jit_train_step",
-        "source": None,
-        "op_name": "jit(train_step)/reduce_window_sum",
-        "total_s": 0.0042,
-        "share": 0.0058,
-        "count": 38,
-        "mean_us": 110.5,
-    },
+    top_op(
+        "fusion.42",
+        opcode="fusion",
+        class_="compute",
+        program="jit_train_step",
+        source="model.py:118",
+        op_name="jit(train_step)/transpose(jvp(attention))/dot_general",
+        total_s=0.291,
+        share=0.402,
+        count=456,
+        mean_us=638.2,
+    ),
+    top_op(
+        "dot.17",
+        opcode="dot",
+        class_="compute",
+        program="jit_train_step",
+        source="model.py:74",
+        op_name="jit(train_step)/jvp(mlp)/dot_general",
+        total_s=0.188,
+        share=0.26,
+        count=912,
+        mean_us=206.1,
+    ),
+    top_op(
+        "reduce-window.3",
+        opcode="reduce-window",
+        class_="memory",
+        program="jit_train_step",
+        op_name="jit(train_step)/reduce_window_sum",
+        total_s=0.0042,
+        share=0.0058,
+        count=38,
+        mean_us=110.5,
+    ),
 ]
 
 
@@ -329,45 +338,38 @@ def input_bound() -> Sample:
         "step_ms": summary["step_ms"]["median"],
         "step_ms_without": summary["step_ms"]["median"] - per_step + 1.1,
         "evidence": [
-            {
-                "what": "gap",
-                "text": "wrap_input waits in next() before every launch",
-                "seconds": per_step * 37 / 1e3,
-                "share": share,
-                "step": None,
-                "source": "train.py:41",
-                "span": "input",
-                "function": "next_batch",
-                "op": None,
-                "count": 37,
-                "per_step_ms": per_step,
-            },
-            {
-                "what": "span",
-                "text": "decode_jpeg runs on the launching thread, inside the wait",
-                "seconds": 0.87,
-                "share": 0.48,
-                "step": None,
-                "source": "data/loader.py:112",
-                "span": "decode_jpeg",
-                "function": "decode_jpeg",
-                "op": None,
-                "count": 592,
-                "per_step_ms": 23.5,
-            },
-            {
-                "what": "gap",
-                "text": "the longest single wait",
-                "seconds": 0.0347,
-                "share": 0.019,
-                "step": 17,
-                "source": "train.py:41",
-                "span": "input",
-                "function": None,
-                "op": None,
-                "count": 1,
-                "per_step_ms": None,
-            },
+            evidence(
+                "gap",
+                "wrap_input waits in next() before every launch",
+                seconds=per_step * 37 / 1e3,
+                share=share,
+                source="train.py:41",
+                span="input",
+                function="next_batch",
+                count=37,
+                per_step_ms=per_step,
+            ),
+            evidence(
+                "span",
+                "decode_jpeg runs on the launching thread, inside the wait",
+                seconds=0.87,
+                share=0.48,
+                source="data/loader.py:112",
+                span="decode_jpeg",
+                function="decode_jpeg",
+                count=592,
+                per_step_ms=23.5,
+            ),
+            evidence(
+                "gap",
+                "the longest single wait",
+                seconds=0.0347,
+                share=0.019,
+                step=17,
+                source="train.py:41",
+                span="input",
+                count=1,
+            ),
         ],
         "advice": "Prefetch on another thread: decode_jpeg (data/loader.py:112) takes 23.5 ms a step on the launching "
         "thread. Two prefetch workers hide it behind the 17 ms of device work.",
@@ -409,19 +411,16 @@ def recompile() -> Sample:
         "step_ms_without": None,
         "step_ms_without_why": "the median step does not recompile; the mean would fall from 51.1 to 9.4 ms",
         "evidence": [
-            {
-                "what": "compile",
-                "text": "step compiled again: argument shapes differ from the previous call",
-                "seconds": 0.41,
-                "share": 0.14,
-                "step": 9 * i,
-                "source": "train.py:88",
-                "span": None,
-                "function": "step",
-                "op": None,
-                "count": 1,
-                "per_step_ms": None,
-            }
+            evidence(
+                "compile",
+                "step compiled again: argument shapes differ from the previous call",
+                seconds=0.41,
+                share=0.14,
+                step=9 * i,
+                source="train.py:88",
+                function="step",
+                count=1,
+            )
             for i in range(1, 7)
         ],
         "advice": "Pad the last batch to the common shape (train.py:88): each new shape compiles a new program.",
@@ -449,9 +448,7 @@ def unknown_heavy() -> Sample:
         "step_ms": summary["step_ms"]["median"],
         "step_ms_without": None,
         "step_ms_without_why": "an unknown cause cannot be taken out of the replay",
-        "evidence": [
-            {"what": "gap", "text": "idle between jit_step and the next launch", "per_step_ms": 22.1, "count": 25}
-        ],
+        "evidence": [evidence("gap", "idle between jit_step and the next launch", per_step_ms=22.1, count=25)],
         "advice": "Capture again with stacks=True, or put `with trace(...)` around the parts of the loop.",
     }
     return summary, tables
@@ -511,15 +508,7 @@ def many_steps(count: int = 5000) -> Sample:
         "share": share,
         "step_ms": summary["step_ms"]["median"],
         "step_ms_without": None,
-        "evidence": [
-            {
-                "what": "op",
-                "text": "matrix product at 31% of peak",
-                "op": "dot.17",
-                "source": "model.py:74",
-                "share": 0.31,
-            }
-        ],
+        "evidence": [evidence("op", "matrix product at 31% of peak", op="dot.17", source="model.py:74", share=0.31)],
         "advice": "Look at dot.17 (model.py:74) first: bf16 inputs would double its rate.",
     }
     summary["top_ops"] = TOP_OPS
@@ -588,18 +577,17 @@ def four_hosts() -> Sample:
         "step_ms": summary["step_ms"]["median"],
         "step_ms_without": summary["step_ms"]["median"] - 38.2,
         "evidence": [
-            {
-                "what": "span",
-                "text": "tokenize runs between the step's launches on host2",
-                "seconds": 4.5,
-                "share": 0.41,
-                "step": None,
-                "source": "data/text.py:203",
-                "span": "tokenize",
-                "function": "tokenize",
-                "count": 119,
-                "per_step_ms": 38.2,
-            }
+            evidence(
+                "span",
+                "tokenize runs between the step's launches on host2",
+                seconds=4.5,
+                share=0.41,
+                source="data/text.py:203",
+                span="tokenize",
+                function="tokenize",
+                count=119,
+                per_step_ms=38.2,
+            )
         ],
         "advice": "Move tokenize (data/text.py:203) off the thread that launches on host2, or share it out.",
     }
