@@ -21,6 +21,7 @@ from conformance.xspace_bytes import xspace_of
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.readers.xspace import read_xspace
+from xprof_py.postprocess.schema import BUSY_CLASSES
 
 CAREFUL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -57,6 +58,10 @@ def test_a_slow_reading_of_the_rules_agrees_to_the_picosecond(text: str) -> None
                 continue
             assert (window.start_ps, window.end_ps) == (expected.start_ps, expected.end_ps)
             assert {name: amounts[0] for name, amounts in window.amounts if amounts[0]} == expected.exclusive_ps
+            busy = {name: amounts for name, amounts in window.amounts if name in BUSY_CLASSES}
+            assert {name: amounts[1] for name, amounts in busy.items()} == expected.total_ps
+            if expected.kind == "step":
+                assert {name: amounts[2] for name, amounts in busy.items() if amounts[2]} == expected.foreign_ps
             # whose wait for the device it was says nothing, so no step is stated for it
             causes = {share: length_ps for share, length_ps in window.causes if share[0] != "device_wait"}
             assert causes == {share: ps for share, ps in expected.causes_ps.items() if share[0] != "device_wait"}
