@@ -86,7 +86,9 @@ class _TimedIterator(_Forwarding):
     __slots__ = ()
 
     def __iter__(self) -> Any:
-        return self
+        # Some loaders are their own iterator and begin anew whenever they are asked for one.
+        iterator = iter(self._xprof_source)
+        return self if iterator is self._xprof_source else _TimedIterator(iterator, self._xprof_name)
 
     def __next__(self) -> Any:
         with input_wait(self._xprof_name):
@@ -97,7 +99,8 @@ class _TimedAsyncIterator(_Forwarding):
     __slots__ = ()
 
     def __aiter__(self) -> Any:
-        return self
+        iterator = self._xprof_source.__aiter__()
+        return self if iterator is self._xprof_source else _TimedAsyncIterator(iterator, self._xprof_name)
 
     async def __anext__(self) -> Any:
         with input_wait(self._xprof_name):
