@@ -8,8 +8,9 @@ Fields (JSON; absent or null where nothing is known):
                                 A process that was killed leaves armed, recording or stopping.
     session                     folder below plugins/profile
     rank, rank_source           label in the file names, and the variable or JAX call that it comes from, or "pid"
-    job                         equal for the processes of one job
-    process_index, process_count, hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
+    job, job_processes          equal for the processes of one job; their number as the launcher states it
+    process_index, process_count    JAX's; the launcher's where JAX does not say or runs each process by itself
+    hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
     capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes, block_error
     start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
                                 stop is after the drain: device work launched before it has ended, if drained
@@ -72,13 +73,17 @@ def versions() -> dict[str, str | None]:
 
 def identity(folder: RunFolder, rank: Rank) -> dict[str, Any]:
     """Who this process is, as far as is known now: rank, job, process index and count, host, boot, pid."""
+    index, count = rank.index, rank.count
     place = jax_process()
-    count = place[1] if place else rank.count
+    # Processes of one launch that each run a JAX of their own are all process 0 of 1 to it.
+    if place is not None and (place[1] > 1 or count in (None, 1)):
+        index, count = place
     return {
         "rank": rank.label(folder.pid),
         "rank_source": rank.source,
         "job": rank.job,
-        "process_index": place[0] if place else rank.index,
+        "job_processes": rank.count,
+        "process_index": index,
         "process_count": count,
         "hostname": os.uname().nodename,
         "boot_id": boot_id(),

@@ -207,6 +207,13 @@ thread.start(); thread.join()
     assert runs_of(host_events(outcome.xplane())[1]) == 5
 
 
+def test_processes_of_one_launch_that_do_not_share_jax_keep_the_launchers_rank(model):
+    outcome = model("with capture(RUN):\n    train(x, 0, 1)\n", RANK="3", WORLD_SIZE="4")
+    document = outcome.document()
+    assert (document["process_index"], document["process_count"], document["rank"]) == (3, 4, "3")
+    assert document["files"]["xplane"] == "plugins/profile/run/3.xplane.pb"
+
+
 def test_jobs_of_their_own_in_one_run_do_not_overwrite_each_other(program):
     # Neither knows its rank when it enters; both find at the end that JAX calls them 0.
     child = """
