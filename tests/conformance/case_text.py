@@ -100,11 +100,12 @@ class Run:
 
 @dataclass
 class Lane:
-    """One device ordinal: its runs, and the host-to-device copies that the trace shows beside it."""
+    """One device ordinal: its runs, and the host-to-device copies that the trace shows beside it (no end: the copy was
+    open when the capture ended)."""
 
     ordinal: int
     runs: list[Run] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
+    copies: list[tuple[int, int | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -351,9 +352,7 @@ def _read_lane(case: Case, node: _Node) -> None:
     lane = Lane(int(node.words[1]))
     for child in node.children:
         if child.words[0] == "copy":
-            start_ps, end_ps = _interval(child.words[1], case, child.place)
-            if end_ps is not None:  # XLA's profiler drops a copy that is open at the end
-                lane.copies.append((start_ps, end_ps))
+            lane.copies.append(_interval(child.words[1], case, child.place))
         elif child.words[0] == "run":
             lane.runs.append(_run(case, child))
         else:
