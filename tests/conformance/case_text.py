@@ -32,7 +32,8 @@ class StepRef:
 
 @dataclass
 class Span:
-    """One interval of a host thread. ``end_ps`` is None where it was still open at the end of the capture."""
+    """One interval of a host thread. ``end_ps`` is None where it was still open at the end of the capture;
+    ``begun_before``: it began before the capture (a wait alone, whose end is an event of its own)."""
 
     kind: str
     name: str
@@ -40,6 +41,7 @@ class Span:
     end_ps: int | None
     number: int = 0
     run_id: int | None = None
+    begun_before: bool = False
     children: list[Span] = field(default_factory=list)
 
 
@@ -329,9 +331,10 @@ def _span(case: Case, node: _Node) -> Span:
     at = next((i for i, word in enumerate(words) if ".." in word), None)
     if at is None:
         raise CaseError(f"{node.place}: {kind} has no START..END")
-    start_ps, end_ps = _interval(words[at], case, node.place)
+    begun_before = kind == "wait" and words[at].startswith("..")
+    start_ps, end_ps = _interval(f"0{words[at]}" if begun_before else words[at], case, node.place)
     options = _options(words[at + 1 :], ("id",), node.place)
-    span = Span(kind, words[0] if at else kind, start_ps, end_ps)
+    span = Span(kind, words[0] if at else kind, start_ps, end_ps, begun_before=begun_before)
     if kind == "step":
         ref = step_ref(words[0], node.place)
         span.name, span.number = ref.name, ref.number

@@ -119,7 +119,8 @@ class _Builder:
             self.user_span(span, length_ps, os_tid, python, shard)
         elif span.kind == "wait":
             flow = self.next_flow()
-            python.events.append(TraceEvent("CommonPjRtBuffer::Await", start_ps, 0, [("_pt", 0), ("_p", flow)]))
+            if not span.begun_before:
+                python.events.append(TraceEvent("CommonPjRtBuffer::Await", start_ps, 0, [("_pt", 0), ("_p", flow)]))
             if not open_end:
                 python.events.append(TraceEvent("CommonPjRtBuffer::Await", end_ps, 0, [("_ct", 0), ("_c", flow)]))
         elif span.kind in MONITORED:
