@@ -2,10 +2,10 @@
 
     XPROF_PY_PEERS_PYTHON=/path/to/python python benchmarks/analyze.py [RUN] [--repeats 5]
 
-RUN is a run folder; without one a training of 400 steps is recorded first. XPROF_PY_PEERS_PYTHON names an interpreter
-in whose environment the package `xprof` is installed; without it only our side is measured. Both sides start a fresh
-process each time, without caches, and take turns; CPU seconds and peak memory are those of the whole process, imports
-included.
+RUN is a run folder; without one the demo's training is recorded first, once with few and once with many steps: the
+first shows what starting costs, the second what events cost. XPROF_PY_PEERS_PYTHON names an interpreter in whose
+environment the package `xprof` is installed; without it only our side is measured. Both sides start a fresh process
+each time, without caches, and take turns; CPU seconds and peak memory are those of the whole process, imports included.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from statistics import median
 
 from interleaved import Spread
 
-PLANTED = Path(__file__).resolve().parents[1] / "tests" / "workloads" / "planted.py"
-RECORDED_STEPS = 400
+RECORDED_STEPS = (10, 600)
 
 OVERVIEW_PAGE = """
 import sys
@@ -79,39 +78,48 @@ def show(name: str, costs: list[Cost]) -> None:
     print(f"  {name:28}{cpu.middle:7.2f} ({cpu.low:.2f} - {cpu.high:.2f})   {memory.middle:8.0f}")
 
 
-def main() -> int:
+def compare(run: Path, repeats: int) -> None:
+    traces = sorted(run.glob("plugins/profile/*/*.xplane.pb"))
+    if not traces:
+        raise SystemExit(f"{run} holds no XPlane file")
+    print(f"\n{run.name}: {traces[0].stat().st_size / 1e6:.2f} MB of XPlane, {repeats} times each")
+    other = peer(traces[0])
+    mine, theirs = [], []
+    for _ in range(repeats):
+        mine.append(ours(run))
+        if not isinstance(other, str):
+            theirs.append(other())
+    print(f"  {'':28}CPU s: median (10 % - 90 %)   peak MB")
+    show("xprof-py analyze", mine)
+    if isinstance(other, str):
+        print(f"  {'XProf overview_page':28}skipped: {other}")
+        return
+    show("XProf overview_page", theirs)
+    by_cpu = median(a.cpu_s / b.cpu_s for a, b in zip(mine, theirs, strict=True))
+    by_memory = median(a.peak_mb / b.peak_mb for a, b in zip(mine, theirs, strict=True))
+    print(f"  ours / XProf: CPU {by_cpu:.2f}, memory {by_memory:.2f}")
+
+
+def record(run: Path, steps: int) -> None:
+    command = [sys.executable, "-m", "xprof_py.demo_training", "--fast-input", "--run-dir", str(run)]
+    subprocess.run([*command, "--steps", str(steps)], check=True, stdout=subprocess.DEVNULL)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-
+    print("Cost of one analysis, whole processes")
+    if options.run is not None:
+        compare(options.run, options.repeats)
+        return
     with tempfile.TemporaryDirectory(prefix="xprof_py-analyze-") as folder:
-        run = options.run or Path(folder) / "run"
-        if options.run is None:
-            record = [sys.executable, str(PLANTED), "compute", str(run), "--steps", str(RECORDED_STEPS)]
-            subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
-        traces = sorted(run.glob("plugins/profile/*/*.xplane.pb"))
-        if not traces:
-            print(f"{run} holds no XPlane file", file=sys.stderr)
-            return 1
-        print(f"Analysis of a run with {traces[0].stat().st_size / 1e6:.2f} MB of XPlane, {options.repeats} times each")
-        other = peer(traces[0])
-        mine, theirs = [], []
-        for _ in range(options.repeats):
-            mine.append(ours(run))
-            if not isinstance(other, str):
-                theirs.append(other())
-        print(f"  {'':28}CPU s: median (10 % - 90 %)   peak MB")
-        show("xprof-py analyze", mine)
-        if isinstance(other, str):
-            print(f"  XProf overview_page         skipped: {other}")
-        else:
-            show("XProf overview_page", theirs)
-            by_cpu = median(a.cpu_s / b.cpu_s for a, b in zip(mine, theirs, strict=True))
-            by_memory = median(a.peak_mb / b.peak_mb for a, b in zip(mine, theirs, strict=True))
-            print(f"  ours / XProf: CPU {by_cpu:.2f}, memory {by_memory:.2f}")
-    return 0
+        for steps in RECORDED_STEPS:
+            run = Path(folder) / f"{steps} steps"
+            record(run, steps)
+            compare(run, options.repeats)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
 
 from xprof_py.postprocess.schema import CLASSES
 from xprof_py.viewers import quantities
 from xprof_py.viewers.class_words import label
-from xprof_py.viewers.fields import Fields, mapping, number, rows, text
+from xprof_py.viewers.fields import Fields, mapping, number, rows, text, texts
 
 LITTLE_EXPLAINED = 0.8
 """Below this share of explained step time the headline says that the rest of the page speaks for a part only."""
@@ -139,6 +142,26 @@ def largest_class(by_class: Fields) -> tuple[str, float | None]:
         return "", None
     name = max(seconds, key=lambda key: seconds[key])
     return name, seconds[name] / sum(seconds.values())
+
+
+def command_line(capture: Fields) -> str:
+    """The captured command as one would type it; of the interpreter's path only its name."""
+    words = texts(capture, "command")
+    if not words:
+        return text(capture, "command")
+    return shlex.join([PurePath(words[0]).name, *words[1:]])
+
+
+def started(capture: Fields) -> str:
+    """When the capture started, in UTC to the second; empty where it is not known."""
+    # Not through `number`: a double holds a time since 1970 only to 256 ns.
+    start_ns = capture.get("started_ns")
+    if not isinstance(start_ns, int):
+        return text(capture, "started_utc").replace("T", " ").replace("Z", " UTC")
+    try:
+        return datetime.fromtimestamp(start_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError):
+        return ""
 
 
 def evidence_place(row: Fields) -> str:

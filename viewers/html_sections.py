@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from xprof_py.viewers import quantities
 from xprof_py.viewers.class_words import MEANINGS, PHASE_MEANINGS, label
 from xprof_py.viewers.fields import Fields, mapping, number, rows, text, texts
-from xprof_py.viewers.figures import class_figures, diagnostics, outside_lines, steps_used
+from xprof_py.viewers.figures import class_figures, command_line, diagnostics, outside_lines, started, steps_used
 from xprof_py.viewers.html_parts import (
     Column,
     class_bar,
@@ -321,14 +321,26 @@ def _severity(row: Fields) -> str:
 
 
 def overhead(summary: Fields) -> Html:
-    """What the profiler itself cost."""
-    return section("overhead", "Cost of profiling", pairs(_measured(mapping(summary, "overhead"))))
+    """What the profiler itself cost; counters that stayed zero share a line."""
+    found = mapping(summary, "overhead")
+    zero = [key.replace("_", " ") for key in found if number(found, key) == 0]
+    counted = pairs(_measured({key: value for key, value in found.items() if number(found, key) != 0}))
+    none = tag("p", "Zero: ", ", ".join(zero), ".", class_="quiet") if zero else ""
+    return section("overhead", "Cost of profiling", counted, none)
 
 
 def capture(summary: Fields) -> Html:
     """How the capture was made, and from which files."""
-    entries: list[tuple[object, object]] = list(_measured(mapping(summary, "capture")))
-    sources = [text(row, "source") for row in rows(summary, "hosts") if text(row, "source")]
+    found = mapping(summary, "capture")
+    entries: list[tuple[object, object]] = []
+    if command_line(found):
+        entries.append(("command", tag("code", command_line(found))))
+    if started(found):
+        entries.append(("started", started(found)))
+    entries += _measured({key: value for key, value in found.items() if key not in _SAID_APART})
+    sources = [
+        line for row in rows(summary, "hosts") for line in (texts(row, "source") or [text(row, "source")]) if line
+    ]
     if sources:
         shown = ", ".join(sources[:8]) + (f" and {len(sources) - 8:,} more" if len(sources) > 8 else "")
         entries.append(("source", tag("code", shown)))
@@ -337,11 +349,14 @@ def capture(summary: Fields) -> Html:
     return section("capture", "Capture", pairs(entries))
 
 
+_SAID_APART = ("command", "started_ns", "started_utc")
+
+
 def _measured(source: Fields, prefix: str = "") -> list[tuple[object, object]]:
     """Free-form numbers, each with the unit that the end of its name says."""
     entries: list[tuple[object, object]] = []
     for key, value in source.items():
-        name = f"{prefix}{key}".replace("_", " ")
+        name = key if key == "xprof_py" else f"{prefix}{key}".replace("_", " ")
         measured = number(source, key)
         if isinstance(value, Mapping):
             entries += _measured(value, f"{name}, ")
@@ -350,7 +365,7 @@ def _measured(source: Fields, prefix: str = "") -> list[tuple[object, object]]:
             if isinstance(value, bool):
                 shown = "yes" if value else "no"
             if shown:
-                entries.append((name, tag("code", shown) if key == "command" else shown))
+                entries.append((name, shown))
         elif key.startswith("ns_per_"):
             entries.append((f"time per {name.removeprefix(f'{prefix}ns per ')}", quantities.duration(measured / 1e9)))
         elif key == "share" or key.endswith("_share"):

@@ -9,9 +9,11 @@ from xprof_py.viewers.figures import (
     LITTLE_EXPLAINED,
     Headline,
     class_figures,
+    command_line,
     diagnostics,
     evidence_place,
     headline,
+    started,
     steps_used,
 )
 from xprof_py.viewers.html_parts import class_bar, described, more, swatch
@@ -26,7 +28,7 @@ _EVIDENCE_WORDS = {"gap": "device idle", "op": "op", "compile": "compile", "span
 def title(summary: Fields) -> str:
     """The page's title: the bottleneck first, so that it shows in a row of tabs."""
     head = headline(summary)
-    command = text(mapping(summary, "capture"), "command")
+    command = command_line(mapping(summary, "capture"))
     what = f"{label(head.bottleneck)} {quantities.percent(head.share, decimals=0)}" if head.bottleneck else "step times"
     return " · ".join(part for part in (what, command[:60], "xprof_py") if part)
 
@@ -55,18 +57,17 @@ def _origin(summary: Fields) -> Html:
     capture = mapping(summary, "capture")
     hosts = rows(summary, "hosts")
     devices = sum(len(texts(host, "devices")) for host in hosts)
-    started = text(capture, "started_utc").replace("T", " ").replace("Z", " UTC")
     parts: list[object] = []
-    if text(capture, "command"):
-        parts.append(tag("code", text(capture, "command")))
+    if command_line(capture):
+        parts.append(tag("code", command_line(capture)))
     if len(hosts) == 1:
         parts.append(text(hosts[0], "host"))
     elif hosts:
         parts.append(f"{len(hosts)} hosts")
     if devices:
         parts.append(quantities.plural(devices, "device"))
-    if started:
-        parts.append(started)
+    if started(capture):
+        parts.append(started(capture))
     return join([tag("span", part) for part in parts])
 
 

@@ -38,7 +38,7 @@ class _Forwarding:
         object.__setattr__(self, "_xprof_name", name)
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute in _Forwarding.__slots__:  # not yet set: a copy or an unpickled object in the making
+        if attribute.startswith("_xprof_"):  # not yet set: a copy or an unpickled object in the making
             raise AttributeError(attribute)
         return getattr(self._xprof_source, attribute)
 
@@ -83,22 +83,44 @@ class _TimedBoth(_Timed, _TimedAsync):
 
 
 class _TimedIterator(_Forwarding):
-    __slots__ = ()
+    __slots__ = ("_xprof_where",)
+
+    def __init__(self, source: Any, name: str) -> None:
+        super().__init__(source, name)
+        object.__setattr__(self, "_xprof_where", _where(source, "__next__"))
 
     def __iter__(self) -> Any:
         return self
 
     def __next__(self) -> Any:
-        with input_wait(self._xprof_name):
+        with input_wait(self._xprof_name, source=self._xprof_where):
             return next(self._xprof_source)
 
 
 class _TimedAsyncIterator(_Forwarding):
-    __slots__ = ()
+    __slots__ = ("_xprof_where",)
+
+    def __init__(self, source: Any, name: str) -> None:
+        super().__init__(source, name)
+        object.__setattr__(self, "_xprof_where", _where(source, "__anext__"))
 
     def __aiter__(self) -> Any:
         return self
 
     async def __anext__(self) -> Any:
-        with input_wait(self._xprof_name):
+        with input_wait(self._xprof_name, source=self._xprof_where):
             return await self._xprof_source.__anext__()
+
+
+def _where(iterator: Any, method: str) -> str:
+    """``file.py:line function`` of the code that makes the batches: what a person opens to make the input faster.
+
+    A generator's own code, else that of the iterator's next method; the iterator's type where that is not Python.
+    """
+    kind = type(iterator)
+    code = next((c for c in (getattr(iterator, a, None) for a in ("gi_code", "ag_code")) if c is not None), None)
+    if code is None:
+        code = getattr(getattr(kind, method, None), "__code__", None)
+    if code is None:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"

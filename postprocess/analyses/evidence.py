@@ -1,17 +1,20 @@
 """What is the evidence for each cause? Which host span, on how many steps, and for how long did the device wait for it.
 
-Per (cause, evidence) over the pieces of gaps: picoseconds, pieces and steps of the phase `steady` and of all. The
-evidence is the name of the span that decided (for `unknown`: of the spans that were open and say nothing).
+Per (cause, evidence, source, phase of the step) over the pieces of gaps: picoseconds and pieces. The
+evidence is the name of the span that decided (for `unknown`: of the span that was open and says nothing); its source is
+the code that it names itself (`wrap_input` does).
 """
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.join.columns import Events, integers
 from xprof_py.postprocess.profile import Profile
 
-KEYS = ["cause", "evidence", "phase"]
+KEYS = ["cause", "evidence", "source", "phase"]
 _SCHEMA = pa.schema([*((k, pa.string()) for k in KEYS), ("length_ps", pa.int64()), ("pieces", pa.int64())])
 
 
@@ -23,10 +26,18 @@ def partial(profile: Profile) -> pa.Table:
     step = windows["step"].take(gaps["window"])
     kind = windows["kind"].take(gaps["window"])
     phase = steps["phase"].take(step) if steps.num_rows else pa.nulls(gaps.num_rows, pa.string())
+    events = Events(profile)
+    event = integers(gaps, "event")
+    has_source, source = events.argument("source")
+    known = event >= 0
+    known[known] = has_source[event[known]]
+    texts = {int(row): events.text_of(int(row)) for row in np.unique(source[event[known]])}
+    where = ["" if not said else texts[int(source[at])] for at, said in zip(event, known, strict=True)]
     table = pa.table(
         {
             "cause": gaps["cause"],
             "evidence": gaps["evidence"],
+            "source": pa.array(where, pa.string()),
             "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
             "length_ps": gaps["length_ps"],
             "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),

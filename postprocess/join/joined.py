@@ -75,6 +75,8 @@ class _Join:
         self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.run_step, self.run_nested = self._run_steps()
         self.diagnostics: list[dict[str, object]] = []
+        planes = set(profile["lines"]["plane"].to_pylist())
+        self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
 
     def _host_lines(self) -> Bool:
         """Lines of threads that run the user's program. XLA's own pools are lines of other names."""
@@ -248,7 +250,9 @@ class _Join:
         ran = set(self.run_step.tolist()) | set(self.run_nested.tolist())
         launched = set(self.launch_step.tolist())
         for step in range(steps.outer):
-            if self.ops.lanes and step not in ran:
+            if self.unread_planes:
+                phase[step], reason[step] = "unmeasured", "the work of its GPU or TPU is not joined in this version"
+            elif self.ops.lanes and step not in ran:
                 phase[step] = "unmeasured"
                 reason[step] = "its runs could not be joined" if step in launched else "no program ran in it"
         warm = warmup_steps(
@@ -268,7 +272,8 @@ class _Join:
         )
         for found, name in ((warm, "warmup"), (partial, "partial")):
             for step, why in found.items():
-                phase[step], reason[step] = name, why
+                if not self.unread_planes:
+                    phase[step], reason[step] = name, why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
         self._mark_outliers(windows, breakdown, phase, reason)
@@ -324,12 +329,11 @@ class _Join:
             self._note(
                 "warning", "op_without_hlo", unknown_ops, "ops whose HLO is not in the profile: counted as compute"
             )
-        device_lines = [p for p in set(self.profile["lines"]["plane"].to_pylist()) if p.startswith("/device:")]
-        if device_lines:
+        if self.unread_planes:
             self._note(
                 "error",
                 "device_planes_not_read",
-                len(device_lines),
+                self.unread_planes,
                 "GPU and TPU planes are decoded but not yet joined to steps: the breakdown does not hold their work",
             )
         if self.ops.lanes:

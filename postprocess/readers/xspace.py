@@ -36,8 +36,8 @@ _U8 = npt.NDArray[np.uint8]
 _LIVE = 1
 _ABSOLUTE_NS = 10**17
 """A line's timestamp above this is UTC (1973 and later), below it counts from the session's start (three years)."""
-_LIMIT_PS = 2**62
-"""Times beyond this, 53 days from the origin, are not believed: sums of two of them must fit 64 bits."""
+_LIMIT_PS = 2**61
+"""Times beyond this, 26 days, are not believed: a line's time, an offset and a duration must together fit 64 bits."""
 _PROGRAM_ID = re.compile(r"\((\d+)\)$")
 
 
@@ -338,7 +338,7 @@ class _XSpaceReader:
             self.say(
                 "error",
                 "time_out_of_range",
-                "events whose time is more than 53 days from the session's start are left out",
+                "events whose time is more than 26 days from the session's start are left out",
                 count=int(np.count_nonzero(unsound)),
             )
             lost = unsound if lost is None else lost | unsound

@@ -48,6 +48,8 @@ def build_summary(
     notes = list(diagnostics)
     if shares is None:
         notes.append(_no_steps(steps))
+    if len(processes) > 1:
+        notes.append(_unaligned(len(processes)))
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
     evidence = rows_by_class(
         gaps=gaps,
@@ -88,6 +90,21 @@ def _no_steps(steps: pa.Table) -> dict[str, Any]:
     else:
         why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
     return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
+
+
+def _unaligned(count: int) -> dict[str, Any]:
+    message = (
+        "the clocks of the hosts are not aligned in this version: every host is analysed on its own clock, and waiting "
+        "for a late host counts as `collective`"
+    )
+    return {
+        "severity": "warning",
+        "code": "clocks_unaligned",
+        "file": "",
+        "place": "",
+        "count": count,
+        "message": message,
+    }
 
 
 def _keys(steps: pa.Table) -> list[tuple[str, int, int]]:
@@ -218,7 +235,10 @@ def _compiles(compiles: pa.Table) -> dict[str, Any]:
 
 
 def _slowest(steps: pa.Table) -> list[dict[str, Any]]:
-    measured = steps.filter(pc.greater(steps["window_ps"], 0)).sort_by(
+    measured = steps.filter(pc.greater(steps["window_ps"], 0))
+    # Warmup and partial steps have a line of their own; where nothing else was measured they stand here.
+    settled = measured.filter(pc.is_in(measured["phase"], pa.array(["steady", "outlier"])))
+    measured = (settled if settled.num_rows else measured).sort_by(
         [("window_ps", "descending"), ("host", "ascending"), ("lane", "ascending"), ("start_ps", "ascending")]
     )
     out = []

@@ -130,20 +130,31 @@ def test_memory_bound_work_counts_as_compute_and_that_is_said(planted: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "bottleneck", "least_kept"),
+    ("name", "least"),
     [
-        ("input", "input", 0.85),
-        ("recompile", "compiler", 0.85),
+        ("input", 1.0),
+        ("recompile", 1.0),
         # The pool that computes takes the cores away from the thread that dispatches, in the middle of its dispatch.
         # That is recorded as dispatch, which stays when compute is removed: on a loaded machine the promise is modest.
-        ("compute", "compute", 0.5),
+        ("compute", 0.5),
     ],
 )
-def test_removing_the_cause_keeps_the_promise(planted: Any, name: str, bottleneck: str, least_kept: float) -> None:
-    """`least_kept`: how much of the real saving the promise has to name at least; it never promises much more."""
+def test_the_promise_is_what_the_cause_costs(planted: Any, name: str, least: float) -> None:
+    """Nothing overlaps the planted causes, so removing one saves its share of the same run, or ``least`` of it."""
+    run = planted(name)
+    verdict = run.summary["verdict"]
+    promised = 1 - verdict["step_ms_without"] / verdict["step_ms"]
+    cost = run.compile_share() if name == "recompile" else run.stopwatch_share(name)
+    assert least * cost - TOLERANCE <= promised <= cost + TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("name", "bottleneck"), [("input", "input"), ("recompile", "compiler"), ("compute", "compute")]
+)
+def test_removing_the_cause_keeps_the_promise(planted: Any, name: str, bottleneck: str) -> None:
     before, after = planted(name), planted(name, "--cause-removed")
     verdict = before.summary["verdict"]
     assert after.summary["verdict"]["bottleneck"] != bottleneck
-    promised_saving = 1 - verdict["step_ms_without"] / verdict["step_ms"]
-    real_saving = 1 - after.summary["step_ms"]["median"] / before.summary["step_ms"]["median"]
-    assert least_kept * real_saving <= promised_saving <= real_saving + 0.1
+    promised = 1 - verdict["step_ms_without"] / verdict["step_ms"]
+    really_saved = 1 - after.summary["step_ms"]["median"] / before.summary["step_ms"]["median"]
+    assert really_saved >= promised - TOLERANCE

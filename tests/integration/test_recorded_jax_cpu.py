@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from xprof_py.postprocess.analyses import breakdown
@@ -181,3 +182,16 @@ def test_the_same_input_gives_the_same_answer_in_any_order() -> None:
     first, second = analyse(files), analyse(files[::-1])
     assert first.summary == second.summary
     assert all(first.tables[name].equals(second.tables[name]) for name in first.tables)
+
+
+def test_a_device_that_is_not_joined_gives_no_verdict() -> None:
+    """A GPU's steps must not pass for steps of a host without a device: that verdict would be wrong."""
+    profile = read_xspace(file("planted_input"))
+    ops = [i for i, name in enumerate(profile["lines"]["name"].to_pylist()) if name != "python"]
+    planes = ["/device:GPU:0" if i in ops else "/host:CPU" for i in range(profile["lines"].num_rows)]
+    lines = profile["lines"].set_column(0, profile["lines"].schema.field("plane"), pa.array(planes))
+    joined_here = join_profile(profile.with_tables(lines=lines))
+    assert set(joined_here["steps"]["phase"].to_pylist()) == {"unmeasured"}
+    assert "device_planes_not_read" in joined_here["diagnostics"]["code"].to_pylist()
+    merged = breakdown.partial(joined_here)
+    assert breakdown.shares(merged, breakdown.used_phases(merged)) is None

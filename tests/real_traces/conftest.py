@@ -6,6 +6,7 @@ Where it is absent the tests skip and say so. Its subfolders jax_cpu and xspace 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def traces() -> Path:
-    """The folder of real traces; skips where there is none."""
-    if not TRACES.is_dir():
-        pytest.skip(f"no folder {TRACES}: XPROF_PY_REAL_TRACES names the real traces")
-    return TRACES
+def trace_files() -> Callable[[str], list[Path]]:
+    """The .xplane.pb files below a subfolder of the real traces; the test skips where there are none."""
+
+    def below(folder: str) -> list[Path]:
+        files = sorted((TRACES / folder).rglob("*.xplane.pb"))
+        if not files:
+            pytest.skip(f"no .xplane.pb files below {TRACES / folder}")
+        return files
+
+    return below

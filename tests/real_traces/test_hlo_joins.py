@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -15,6 +15,8 @@ from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.xspace import read_xspace
 from xspace_schema import HloProto
+
+TraceFiles = Callable[[str], list[Path]]
 
 pytestmark = pytest.mark.real_traces
 
@@ -47,9 +49,9 @@ def test_every_thunk_finds_its_instruction(jax_cpu_file: Path) -> None:
     assert all(op is not None for _, op in found)
 
 
-def test_op_time_has_a_source_line(traces: Path) -> None:
+def test_op_time_has_a_source_line(trace_files: TraceFiles) -> None:
     sourced_ps = named_ps = total_ps = 0
-    for file in sorted((traces / "jax_cpu").rglob("*.xplane.pb")):
+    for file in trace_files("jax_cpu"):
         profile = read_xspace(file)
         hlo = read_programs(profile["programs"])
         ops = hlo["hlo_ops"].to_pylist()
@@ -59,7 +61,7 @@ def test_op_time_has_a_source_line(traces: Path) -> None:
             total_ps += durations_ps[event]
             sourced_ps += durations_ps[event] if ops[op]["file"] and ops[op]["source_line"] > 0 else 0
             named_ps += durations_ps[event] if ops[op]["op_name"] else 0
-    assert total_ps > 10**13
+    assert total_ps > 0
     assert sourced_ps / total_ps >= 0.998
     assert named_ps / total_ps >= 0.998
 
@@ -128,11 +130,8 @@ def test_frames_equal_protobuf(jax_cpu_file: Path) -> None:
     assert compared
 
 
-def test_two_lambdas_are_two_functions(traces: Path) -> None:
-    files = sorted((traces / "jax_cpu" / "planted_input").glob("*.xplane.pb"))
-    if not files:
-        pytest.skip("no planted_input trace")
-    profile = read_xspace(files[0])
+def test_two_lambdas_are_two_functions(trace_files: TraceFiles) -> None:
+    profile = read_xspace(trace_files("jax_cpu/planted_input")[0])
     names = profile["programs"]["name"].to_pylist()
     functions = read_programs(profile["programs"])["program_functions"].to_pylist()
     lambdas = [row for row in functions if names[row["program"]] == "jit__lambda"]
@@ -147,15 +146,13 @@ def test_two_lambdas_are_two_functions(traces: Path) -> None:
     assert {row["file"] for row in functions if names[row["program"]] == "jit_stage"} == {None}
 
 
-def test_the_same_program_has_one_place_in_every_process(traces: Path) -> None:
-    files = sorted((traces / "jax_cpu" / "mp4_skew").rglob("*.xplane.pb"))
-    if len(files) < 4:
-        pytest.skip("no mp4_skew traces")
+def test_the_same_program_has_one_place_in_every_process(trace_files: TraceFiles) -> None:
     places = []
-    for file in files:
+    for file in trace_files("jax_cpu/mp4_skew"):
         profile = read_xspace(file)
         rows = read_programs(profile["programs"])["program_functions"].to_pylist()
         names = profile["programs"]["name"].to_pylist()
         places.append(sorted((names[row["program"]], str(row["file"]), row["source_line"] or 0) for row in rows))
+    assert len(places) == 4
     assert all(place == places[0] for place in places)
-    assert np.all([bool(place) for place in places])
+    assert any(file != "None" for _, file, _ in places[0])

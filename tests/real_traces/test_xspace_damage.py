@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.readers.xspace import read_xspace
 
+TraceFiles = Callable[[str], list[Path]]
+
 pytestmark = pytest.mark.real_traces
 
 
-def test_every_truncation_names_the_place(traces: Path, tmp_path: Path) -> None:
-    whole = (traces / "jax_cpu" / "planted_memory" / "vm.xplane.pb").read_bytes()
+def test_every_truncation_names_the_place(trace_files: TraceFiles, tmp_path: Path) -> None:
+    whole = trace_files("jax_cpu/planted_memory")[0].read_bytes()
     file = tmp_path / "cut.xplane.pb"
     places = []
     for length in range(12, len(whole), 211):
@@ -26,8 +29,8 @@ def test_every_truncation_names_the_place(traces: Path, tmp_path: Path) -> None:
     assert all("byte" in place for place in places)
 
 
-def test_flipped_bytes_are_read_or_refused(traces: Path, tmp_path: Path) -> None:
-    whole = (traces / "jax_cpu" / "planted_checkpoint" / "vm.xplane.pb").read_bytes()
+def test_flipped_bytes_are_read_or_refused(trace_files: TraceFiles, tmp_path: Path) -> None:
+    whole = trace_files("jax_cpu/planted_checkpoint")[0].read_bytes()
     file = tmp_path / "flipped.xplane.pb"
     chance = random.Random(1)
     refused = 0
@@ -46,10 +49,8 @@ def test_flipped_bytes_are_read_or_refused(traces: Path, tmp_path: Path) -> None
     assert 0 < refused < 150
 
 
-def test_the_published_corrupt_file(traces: Path) -> None:
+def test_the_published_corrupt_file(trace_files: TraceFiles) -> None:
     """A real XSpace that a UTF-8 re-encoding destroyed."""
-    files = sorted((traces / "xspace" / "tpu_inference_2_corrupt_utf8").glob("*.pb"))
-    if not files:
-        pytest.skip("no corrupt file")
+    files = trace_files("xspace/tpu_inference_2_corrupt_utf8")
     with pytest.raises(BadInputError, match=r"planes\[0\], byte 1: a length beyond the end of its message"):
         read_xspace(files[0])

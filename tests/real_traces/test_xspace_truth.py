@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.sniff import sniff
 from xprof_py.postprocess.readers.xspace import read_xspace
 from xspace_schema import XSpace
+
+TraceFiles = Callable[[str], list[Path]]
 
 pytestmark = pytest.mark.real_traces
 
@@ -112,11 +115,8 @@ def test_session_edges_are_the_capture(jax_cpu_file: Path) -> None:
     assert all(name.startswith("$") for name in events["name"].take(late).to_pylist())
 
 
-def test_tpu_ops_take_the_device_times(traces: Path) -> None:
-    files = sorted(traces.glob("xspace/tpu_inference_2/*.pb"))
-    if not files:
-        pytest.skip("no TPU trace")
-    profile = read_xspace(files[0])
+def test_tpu_ops_take_the_device_times(trace_files: TraceFiles) -> None:
+    profile = read_xspace(trace_files("xspace/tpu_inference_2")[0])
     events = profile["events"]
     start_ps, duration_ps = events["start_ps"].to_numpy(), events["duration_ps"].to_numpy()
     args = profile["args"]
@@ -138,11 +138,8 @@ def test_tpu_ops_take_the_device_times(traces: Path) -> None:
         assert np.all(start_ps[ops] + duration_ps[ops] <= start_ps[module] + duration_ps[module])
 
 
-def test_tpu_op_facts_are_reachable(traces: Path) -> None:
-    files = sorted(traces.glob("xspace/tpu_inference_2/*.pb"))
-    if not files:
-        pytest.skip("no TPU trace")
-    profile = read_xspace(files[0])
+def test_tpu_op_facts_are_reachable(trace_files: TraceFiles) -> None:
+    profile = read_xspace(trace_files("xspace/tpu_inference_2")[0])
     of = profile["event_metadata_of"]
     args = profile["metadata_args"]
     category = args.filter(pc.equal(args["key"], "hlo_category"))

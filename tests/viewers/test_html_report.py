@@ -148,6 +148,35 @@ def test_ops_steps_compiles_and_unknown_are_those_of_the_summary(sample: ModuleT
     ]
 
 
+def test_the_command_and_the_start_are_shown_as_the_run_file_has_them(sample: ModuleType, parse: Parse) -> None:
+    summary, tables = sample.input_bound()
+    command = ["/usr/bin/python", "-m", "train", "--name", "a b"]
+    summary["capture"] = {"command": command, "started_ns": 1_700_000_000_999_999_999, "xprof_py": "0.1.0"}
+    summary["hosts"][0]["source"] = ["run/0.xplane.pb", "shards/0-1.xpr"]
+    tree = parse(render_report(summary, tables))
+    lines = {node.one("dt").text: node.one("dd").text for node in tree.one("section", id="capture").all("div")}
+    assert lines == {
+        "command": "python -m train --name 'a b'",
+        "started": "2023-11-14 22:13:20 UTC",
+        "xprof_py": "0.1.0",
+        "source": "run/0.xplane.pb, shards/0-1.xpr",
+        "schema version": "1",
+    }
+    assert "2023-11-14 22:13:20 UTC" in tree.one("p", class_="origin").text
+
+
+def test_what_profiling_cost_has_units_and_zeros_share_a_line(sample: ModuleType, parse: Parse) -> None:
+    summary, tables = sample.input_bound()
+    summary["overhead"] = {"start_s": 0.137, "spans": 1164, "dropped": 0, "hook_errors": 0, "bytes": 11472}
+    found = parse(render_report(summary, tables)).one("section", id="overhead")
+    assert {node.one("dt").text: node.one("dd").text for node in found.all("div")} == {
+        "start": "137 ms",
+        "spans": "1,164",
+        "bytes": "11.2 KiB",
+    }
+    assert found.one("p", class_="quiet").text == "Zero: dropped, hook errors."
+
+
 def test_long_names_are_cut_where_they_tell_least_and_whole_in_their_title(sample: ModuleType, parse: Parse) -> None:
     summary, tables = sample.input_bound()
     source = "/home/someone/project/with/many/folders/src/models/attention.py:118"

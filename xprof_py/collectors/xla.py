@@ -25,10 +25,14 @@ class XlaError(Exception):
 
 @dataclass(frozen=True)
 class XlaResult:
-    """What stopping gave: ``content``, the XSpace's bytes, or None where JAX wrote the file; ``note`` says why."""
+    """What stopping gave: ``content``, the XSpace's bytes, or None where JAX wrote the file; ``note`` says why.
+
+    ``reaches_end`` is False where the session ended before the capture did.
+    """
 
     content: bytes | None
     note: str | None
+    reaches_end: bool = True
 
 
 def is_importable() -> bool:
@@ -96,7 +100,7 @@ class XlaProfiler:
             return self._stop_through_jax()
         with state.lock:
             if _current(state) is not taken:
-                return XlaResult(None, "the program stopped XLA's profiler itself")
+                return XlaResult(None, "the program stopped XLA's profiler itself", reaches_end=False)
             try:
                 content = raw.stop()
             except Exception as error:
