@@ -14,7 +14,11 @@ from pathlib import Path
 UNIT_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9}
 
 CONTAINERS = ("while", "conditional", "call")
-HOST_SPANS = ("step", "input", "checkpoint", "span", "dispatch", "launch", "lower", "compile", "trace", "wait", "put")
+HOST_SPANS = (
+    *("step", "input", "checkpoint", "span"),
+    *("dispatch", "launch", "lower", "compile", "trace"),
+    *("wait", "put", "linearize"),
+)
 
 
 class CaseError(ValueError):

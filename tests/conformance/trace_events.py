@@ -133,6 +133,9 @@ class _Builder:
             for flow in self.handed_over.get(id(span), []):
                 handed: list[tuple[str, int | str]] = [("_pt", 15), ("_p", flow)]
                 python.events.append(TraceEvent("ThreadpoolListener::Record", end_ps - 1, 0, handed))
+        elif span.kind == "linearize":
+            sent: list[tuple[str, int | str]] = [("_pt", 5), ("_p", self.next_flow())]
+            python.events.append(TraceEvent("CommonPjRtClient::LinearizeIntoImpl", start_ps, length_ps, sent))
         elif span.kind == "dispatch":
             python.events.append(TraceEvent(f"PjitFunction({span.name})", start_ps, length_ps))
             python.events.append(TraceEvent(f"PjitFunction({span.name})", start_ps + 1, end_ps - start_ps - 1))
