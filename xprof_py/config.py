@@ -23,7 +23,8 @@ class Settings:
     ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
     ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler (True, False, "auto").
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
-    on behind it. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
+    on behind it. ``xla_limit_s``: XLA's profiler stops after the step in which it has run so long, 0 for never; it
+    keeps all events in memory. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
     """
 
     session: str = "run"
@@ -33,6 +34,7 @@ class Settings:
     host_tracer_level: int = 2
     stop_timeout_s: float = 60.0
     drain_timeout_s: float = 10.0
+    xla_limit_s: float = 600.0
 
 
 def choice(value: object) -> Choice:
@@ -85,6 +87,7 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "host_tracer_level": _integer(0, 3),
     "stop_timeout_s": _seconds,
     "drain_timeout_s": _seconds,
+    "xla_limit_s": _seconds,
 }
 
 

@@ -5,6 +5,7 @@ Nothing here raises into the program: what goes wrong becomes a message, in the 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import sys
@@ -17,7 +18,7 @@ from xprof_py import _native
 from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
-from xprof_py.collectors.xla import XlaError, XlaProfiler
+from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
 from xprof_py.messages import warn
 from xprof_py.rank import settled_rank
@@ -28,6 +29,8 @@ from xprof_py.run_folder import RunFolder
 RECORDER_STOP_TIMEOUT_S = 5.0
 # How long the program waits for XLA to stop taking events, so that what follows the capture stays out of it.
 XLA_EDGE_TIMEOUT_S = 1.0
+# How long after its limit XLA's profiler waits for a step to end.
+XLA_GRACE_S = 10.0
 NOT_BUILT = "not available in this version"
 
 
@@ -51,6 +54,10 @@ class Recording:
         self._compiles = CompileListener(self.try_xla)
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
+        self._xla_end = threading.Lock()
+        self._xla_limit: threading.Timer | None = None
+        self._xla_is_due = False
+        self.when_xla_is_due: Callable[[], None] | None = None
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
         self.state = "armed"
@@ -135,10 +142,46 @@ class Recording:
             "start": clock_pair(),
         }
         _native.set_step_marker(self._xla.step_marker)
+        self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
         if tid in self._threads:
             # The program's devices came up late: this thread's first span lies before XLA's session.
             self._xla.mark_thread(tid)
+
+    def _limit_xla(self, seconds: float, then: Callable[[], None]) -> None:
+        """Call ``then`` after ``seconds``, 0 for never: XLA keeps every event in memory, and programs run for days."""
+        if not seconds:
+            return
+        self._xla_limit = threading.Timer(seconds, then)
+        self._xla_limit.daemon = True
+        # Without a thread there is no limit, which is no reason to fail.
+        with contextlib.suppress(RuntimeError):
+            self._xla_limit.start()
+
+    def _call_for_end_of_xla(self) -> None:
+        """The limit is reached: the next step to end is a good edge; a program without steps gets a plain one."""
+        if self.state != "recording" or not self._xla.running:
+            return
+        self._xla_is_due = True
+        self._limit_xla(XLA_GRACE_S, self.end_xla)
+        if self.when_xla_is_due is not None:
+            self.when_xla_is_due()
+
+    def end_xla(self, drain_timeout_s: float = 0.0) -> None:
+        """Stop XLA's profiler alone if its limit is reached; annotations are recorded on.
+
+        ``drain_timeout_s``: longest wait for device work in flight; 0 where the caller is not between two steps.
+        """
+        with self._lock:
+            if not self._xla_is_due or self.state != "recording":
+                return
+            self._xla_is_due = False
+        self.document["drained"] = False
+        if drain_timeout_s:
+            self._drain(drain_timeout_s)
+        self.say(f"XLA's profiler was stopped after {self.settings.xla_limit_s:g} s (xla_limit_s)")
+        if self._behind(lambda: self._end_xla("recording")):
+            self._wait_for_edge()
 
     def _thread_seen(self, tid: int) -> None:
         """Called by the recorder at each thread's first event, on that thread."""
@@ -161,6 +204,8 @@ class Recording:
                 return
             self.state = "stopping"
             self._xla_pending = False
+            if self._xla_limit is not None:
+                self._xla_limit.cancel()
         began = time.perf_counter()
         try:
             if block_error is not None:
@@ -193,15 +238,19 @@ class Recording:
         threaded = self._behind(self._finish)
         try:
             self._stop_host()
-            deadline = time.monotonic() + XLA_EDGE_TIMEOUT_S
-            while threaded and self._xla.is_taking() and time.monotonic() < deadline:
-                time.sleep(0.0002)
+            if threaded:
+                self._wait_for_edge()
             with self._lock:
                 self.document["overhead"]["stop_s"] = round(time.perf_counter() - began, 6)
         finally:
             self._host_stopped.set()
         if not threaded:
             self._finish()
+
+    def _wait_for_edge(self) -> None:
+        deadline = time.monotonic() + XLA_EDGE_TIMEOUT_S
+        while self._xla.is_taking() and time.monotonic() < deadline:
+            time.sleep(0.0002)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most ``timeout_s`` for the files; returns whether they are written."""
@@ -244,6 +293,7 @@ class Recording:
     def abandon(self) -> None:
         """Called in a forked child: nothing of this recording is the child's to stop or to write."""
         self.state = "abandoned"
+        self.when_xla_is_due = None
         self._xla_pending = False
         self._compiles.stop()
         self._done.set()
@@ -276,56 +326,71 @@ class Recording:
             self._done.set()
 
     def _finish_files(self) -> None:
-        # XLA first: it takes events until stop() is called, the other parts of the end take time.
-        result = None
-        if self._xla.running:
-            try:
-                result = self._xla.stop()
-            except XlaError as error:
-                self._lose_xla(str(error))
-        elif self._collectors["xla"].get("why") == "not started":
+        # XLA first: it takes events until it is stopped, and the other parts of the end take time.
+        if self._collectors["xla"].get("why") == "not started":
             imported = "jax" in sys.modules
             self._collectors["xla"]["why"] = "the program's devices never came up" if imported else "no JAX"
+        self._end_xla("stopping")
         self._compiles.stop()
         self._host_stopped.wait(RECORDER_STOP_TIMEOUT_S + 1)
         self._stop_host()
         _native.set_step_marker(None)
         _native.set_thread_hook(None)
         self._account_host()
+        self._settle()
+        with self._lock:
+            self.document["versions"] = versions()
+        if "xplane" not in self.document["files"]:
+            self.folder.drop_empty_session_folder()
+
+    def _settle(self) -> None:
+        """Take the rank that is known by now into the run file and the file names. Raises OSError."""
         rank = settled_rank(os.environ)
         self.folder.settle(rank)
         with self._lock:
             self.document.update(identity(self.folder, rank))
-            self.document["versions"] = versions()
             if "shard" in self.document["files"]:
                 self.document["files"]["shard"] = self.folder.shard_name
-            if result is not None:
-                self.document["files"]["xplane"] = self.folder.xplane_name
-        # Named before it exists: another process of the job then knows the file for one of its siblings'.
-        self._write("stopping")
-        if result is None:
-            self.folder.drop_empty_session_folder()
-            return
-        if not result.reaches_end:
-            self.document["drained"] = False
+
+    def _end_xla(self, state: str) -> None:
+        """Stop XLA's profiler, if it runs, and write its profile; ``state``: of the run file meanwhile. Takes long."""
+        with self._xla_end:
+            if not self._xla.running:
+                return
+            with self._lock:
+                self._collectors["xla"]["stop"] = clock_pair()
+            try:
+                result = self._xla.stop()
+                self._settle()
+                with self._lock:
+                    self.document["files"]["xplane"] = self.folder.xplane_name
+                # Named before it exists: another process of the job then knows the file for one of its siblings'.
+                self._write(state)
+                self._keep_xla(result)
+            except (XlaError, OSError) as error:
+                with self._lock:
+                    self._collectors["xla"].update(used=False, why="lost", error=str(error))
+                    self.document["files"].pop("xplane", None)
+                self.say(f"XLA's profile is lost: {error}")
+
+    def _keep_xla(self, result: XlaResult) -> None:
+        """Raises OSError; XlaError where JAX was to write the file and did not."""
         if result.note:
-            self._collectors["xla"]["note"] = result.note
             self.say(f"XLA's profile: {result.note}")
         if result.content is None:
             if self.folder.adopt_xplane(self.document["start"]["realtime_ns"]) is None:
-                self._lose_xla("JAX left no file")
-            return
-        try:
-            self.document["files"]["xplane"] = self.folder.write_xplane(result.content)
-            self._collectors["xla"]["bytes"] = len(result.content)
-        except OSError as error:
-            self._lose_xla(f"XLA's profile could not be written: {error}")
-
-    def _lose_xla(self, reason: str) -> None:
+                raise XlaError("JAX left no file")
+            name = self.folder.xplane_name
+        else:
+            name = self.folder.write_xplane(result.content)
         with self._lock:
-            self._collectors["xla"].update(used=False, why="lost", error=reason)
-            self.document["files"].pop("xplane", None)
-        self.say(f"XLA's profile is lost: {reason}")
+            self.document["files"]["xplane"] = name
+            if result.content is not None:
+                self._collectors["xla"]["bytes"] = len(result.content)
+            if result.note:
+                self._collectors["xla"]["note"] = result.note
+            if not result.reaches_end:
+                self.document["drained"] = False
 
     def _account_host(self) -> None:
         totals = self._host_totals

@@ -14,7 +14,9 @@ Fields (JSON; absent or null where nothing is known):
     start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler
-    collectors                  host, xla, compiles, cuda, ...: {used, why, error, note, ...}; xla.start as start above
+    collectors                  host, xla, compiles, cuda, ...: {used, why, error, note, ...}; xla.start and xla.stop
+                                are as start and stop above: XLA may begin later and, at its limit, end earlier;
+                                drained is about its end
     files                       shard, xplane: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;

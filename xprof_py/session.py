@@ -54,7 +54,8 @@ def capture(
         xla: XLA's profiler. "auto" uses it if the program uses JAX: it starts at once where JAX has its devices,
             else at the first compile or step after the program brought them up, never bringing them up itself; where
             JAX is not even imported at the start, at the first step after it was. A trace of the program's own is
-            left alone and costs the capture its XLA part. True makes a missing JAX or a running trace an error.
+            left alone and costs the capture its XLA part. True makes a missing JAX or a running trace an error. After
+            XPROF_PY_XLA_LIMIT_S (600) it stops and annotations go on: XLA keeps all events in memory.
         cuda, stacks, power, probe, backend: not available in this version; True is an error.
         budget_bytes: most bytes of this process's shard; None: XPROF_PY_BUDGET_BYTES, [tool.xprof_py], 1 GiB.
         overwrite: replace what an earlier capture left in RUN; otherwise RUN in use is an error.
@@ -212,10 +213,11 @@ class _OpenCapture:
         if not self.recording.is_open:
             _slot.release()
             return
+        self.recording.when_xla_is_due = self._step_listener_on
         if self._window.begin() is Action.START:
             self.recording.start()
         if self._steps is not None or self.recording.awaits_devices():
-            _native.set_step_listener(self._on_step)
+            self._step_listener_on()
 
     def close(self, kind: type[BaseException] | None) -> None:
         """End the capture at the end of its block, or at the interpreter's."""
@@ -290,6 +292,11 @@ class _OpenCapture:
             self.recording.try_xla()
             if self._steps is None and not self.recording.awaits_devices():
                 self._step_listener_off()
+        elif not entering:
+            self.recording.end_xla(self._settings.drain_timeout_s)
+
+    def _step_listener_on(self) -> None:
+        _native.set_step_listener(self._on_step)
 
     @staticmethod
     def _step_listener_off() -> None:

@@ -1,7 +1,8 @@
 """Which ops did the device spend its time in?
 
-Per HLO instruction: total picoseconds (own event plus the part it stayed open after it), count and the longest one.
-Leaves only. Ops that overlap are each counted in full, so totals may exceed the lane's busy time.
+Per HLO instruction: total picoseconds (own event plus the part it stayed open after it), count and the longest one,
+over the steps of the phases asked for. Leaves only. Ops that overlap are each counted in full, so totals may exceed the
+lane's busy time. A copy belongs to no run: its step is that of the window it starts in.
 """
 
 from __future__ import annotations
@@ -10,73 +11,107 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import dictionary, integers
+from xprof_py.postprocess.join.columns import Int64, dictionary, integers
 from xprof_py.postprocess.profile import Profile
 
-KEYS = ["op", "opcode", "class", "program", "source", "op_name"]
+KEYS = ["op", "opcode", "class", "program", "source", "op_name", "phase"]
+_SUMS = ("total_ps", "count", "longest_ps")
+_SCHEMA = pa.schema([*((k, pa.string()) for k in KEYS), *((k, pa.int64()) for k in _SUMS)])
+COPY = "copy to the device"
 
 
 def partial(profile: Profile) -> pa.Table:
-    """KEYS, total_ps, count, longest_ps of one joined profile."""
+    """KEYS, total_ps, count, longest_ps of one joined profile; `phase` is "" outside steps."""
     ops = profile["ops"].filter(profile["ops"]["leaf"])
     hlo_op = integers(ops, "hlo_op")
-    run = integers(ops, "run")
     total = integers(ops, "duration_ps") + integers(ops, "open_ps")
-    hlo = profile["hlo_ops"]
-    name_code, names = dictionary(hlo, "name")
-    opcode_code, opcodes = dictionary(hlo, "opcode")
-    file_code, files = dictionary(hlo, "file")
-    line = integers(hlo, "source_line", 0)
-    op_names = hlo["op_name"]
-    programs = profile["programs"]["name"].to_pylist()
-    program_of = integers(hlo, "program")
-    event_code, event_names = dictionary(profile["events"], "name")
-    event = integers(ops, "event")
     class_code, classes = dictionary(ops, "class")
-    # One key per instruction; ops without HLO are told apart by name and class.
-    key = np.where(hlo_op >= 0, hlo_op, -1 - event_code[event].astype(np.int64))
-    found, first, group = np.unique(key, return_index=True, return_inverse=True)
+    event = integers(ops, "event")
+    event_code, event_names = dictionary(profile["events"], "name")
+    phase_code, phases = _phase_of(profile, ops)
+    # One key per instruction; ops without HLO are told apart by the name of their event, copies are all one.
+    is_copy = integers(ops, "run") < 0
+    nameless = np.where(is_copy, -1, -2 - event_code[event].astype(np.int64))
+    key = np.stack([np.where(hlo_op >= 0, hlo_op, nameless), phase_code], axis=1)
+    found, first, group = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
     sums = np.zeros(len(found), np.int64)
     longest = np.zeros(len(found), np.int64)
     np.add.at(sums, group, total)
     np.maximum.at(longest, group, total)
     count = np.bincount(group, minlength=len(found))
+    instruction = _Instructions(profile)
     rows = []
-    for i, row in enumerate(found):
+    for i, (row, phase) in enumerate(found.tolist()):
         at = int(first[i])
-        if row >= 0:
-            text = files[file_code[row]]
-            described = {
-                "op": names[name_code[row]],
-                "opcode": opcodes[opcode_code[row]],
-                "program": programs[program_of[row]],
-                "source": f"{text}:{line[row]}" if text else "",
-                "op_name": op_names[int(row)].as_py() or "",
-            }
-        else:
-            kind = "copy" if run[at] < 0 else ""
-            described = {
-                "op": event_names[event_code[event[at]]],
-                "opcode": kind,
-                "program": "",
-                "source": "",
-                "op_name": "",
-            }
-        described["class"] = classes[class_code[at]]
+        name = COPY if row == -1 else event_names[event_code[event[at]]]
+        described = instruction.describe(row) if row >= 0 else _without_hlo(name, "copy" if row == -1 else "")
+        described |= {"class": classes[class_code[at]], "phase": phases[phase]}
         rows.append({**described, "total_ps": int(sums[i]), "count": int(count[i]), "longest_ps": int(longest[i])})
-    fields = [*((k, pa.string()) for k in KEYS), *((k, pa.int64()) for k in ("total_ps", "count", "longest_ps"))]
-    return merge(pa.Table.from_pylist(rows, schema=pa.schema(fields)), None)
+    return merge(pa.Table.from_pylist(rows, schema=_SCHEMA), None)
+
+
+def _phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
+    """(code per op, phases): that of the op's run's step; of the window that a copy starts in."""
+    phases = ["", *sorted(set(profile["steps"]["phase"].to_pylist()))]
+    of_step = np.array([phases.index(p) for p in profile["steps"]["phase"].to_pylist()] or [0], np.int64)
+    run = integers(ops, "run")
+    run_step = integers(profile["runs"], "step")
+    step = np.where(run >= 0, run_step[np.maximum(run, 0)] if len(run_step) else -1, -1)
+    windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
+    lane, start = integers(ops, "lane"), integers(ops, "start_ps")
+    for window in windows.to_pylist():
+        inside = (run < 0) & (lane == window["lane"]) & (start >= window["start_ps"]) & (start < window["end_ps"])
+        step[inside] = window["step"]
+    return np.where(step >= 0, of_step[np.maximum(step, 0)], 0), phases
+
+
+class _Instructions:
+    """What hlo_ops says of an instruction, as the text columns of KEYS."""
+
+    def __init__(self, profile: Profile) -> None:
+        hlo = profile["hlo_ops"]
+        self._name, self._names = dictionary(hlo, "name")
+        self._opcode, self._opcodes = dictionary(hlo, "opcode")
+        self._file, self._files = dictionary(hlo, "file")
+        self._line = integers(hlo, "source_line", 0)
+        self._op_name = hlo["op_name"]
+        self._program = integers(hlo, "program")
+        self._programs = profile["programs"]["name"].to_pylist()
+
+    def describe(self, row: int) -> dict[str, str]:
+        file = self._files[self._file[row]]
+        return {
+            "op": self._names[self._name[row]],
+            "opcode": self._opcodes[self._opcode[row]],
+            "program": self._programs[self._program[row]],
+            "source": f"{file}:{self._line[row]}" if file else "",
+            "op_name": self._op_name[row].as_py() or "",
+        }
+
+
+def _without_hlo(name: str, opcode: str) -> dict[str, str]:
+    return {"op": name, "opcode": opcode, "program": "", "source": "", "op_name": ""}
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:
-    """Sums and maxima per instruction."""
+    """Sums and maxima per instruction and phase."""
     both = a if b is None else pa.concat_tables([a, b])
-    summed = both.group_by(KEYS).aggregate([("total_ps", "sum"), ("count", "sum"), ("longest_ps", "max")])
+    return _summed(both, KEYS)
+
+
+def _summed(table: pa.Table, keys: list[str]) -> pa.Table:
+    summed = table.group_by(keys).aggregate([("total_ps", "sum"), ("count", "sum"), ("longest_ps", "max")])
     return summed.rename_columns([c.removesuffix("_sum").removesuffix("_max") for c in summed.column_names])
 
 
-def finish(merged: pa.Table) -> pa.Table:
-    """The same rows, longest total first; `mean_ps` added (rounded down)."""
-    table = merged.sort_by([("total_ps", "descending"), *((key, "ascending") for key in KEYS)])
-    mean = pc.divide(table["total_ps"], table["count"])
-    return table.append_column("mean_ps", mean)
+def finish(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
+    """Per instruction over steps of these phases (outside steps too, if there is no step), longest total first.
+
+    `mean_ps` is added, rounded down.
+    """
+    steps = merged.filter(pc.is_in(merged["phase"], pa.array(phases)))
+    keys = [key for key in KEYS if key != "phase"]
+    used = _summed(steps if steps.num_rows else merged, keys)
+    table = used.sort_by([("total_ps", "descending"), *((key, "ascending") for key in keys)])
+    return table.append_column("mean_ps", pc.divide(table["total_ps"], table["count"]))

@@ -136,7 +136,7 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
     finished = {
         "replay": step_replay.finish(functools.reduce(step_replay.merge, (p.replay for p in parts)), phases),
         "evidence": evidence.finish(functools.reduce(evidence.merge, (p.evidence for p in parts))),
-        "top_ops": top_ops.finish(functools.reduce(top_ops.merge, (p.top_ops for p in parts))),
+        "top_ops": top_ops.finish(functools.reduce(top_ops.merge, (p.top_ops for p in parts)), phases),
         "host_spans": host_spans.finish(functools.reduce(host_spans.merge, (p.host_spans for p in parts))),
         "compile_times": compile_times.finish(functools.reduce(compile_times.merge, (p.compile_times for p in parts))),
     }

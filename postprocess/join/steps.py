@@ -67,7 +67,11 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
         is_root, _ = events.argument("_r")
         has_number, _ = events.argument("step_num")
         rows = np.flatnonzero(is_root & has_number & ~markers(events))
-    rows = rows[np.lexsort((-events.duration_ps[rows], events.start_ps[rows]))]
+    # Steps of two threads may begin at one instant: what counts first must not depend on the order of the lines.
+    number = events.argument("step_num")[1][rows]
+    rank_of = {code: rank for rank, code in enumerate(sorted(range(len(events.names)), key=events.names.__getitem__))}
+    name = np.array([rank_of[int(code)] for code in events.name[rows]], np.int64)
+    rows = rows[np.lexsort((number, name, -events.duration_ps[rows], events.start_ps[rows]))]
     thread = thread_of_line[events.line[rows]] if len(rows) else rows
     parent = np.full(len(rows), -1, np.int64)
     stacks: dict[int, list[int]] = {}

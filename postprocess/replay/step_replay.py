@@ -6,7 +6,7 @@ measured; `finish` says by how much they do not.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import defaultdict
 
 import pyarrow as pa
@@ -135,12 +135,13 @@ class _Replay:
         """When the moment ``at_ps`` of a thread comes in the replay. Moments of unknown threads do not move."""
         if thread not in self._segments or not self._segments[thread]:
             return at_ps
-        index = max(bisect_right(self._starts[thread], at_ps) - 1, 0)
+        # A moment between two segments ends the first: the second may be a wait for what this moment makes ready.
+        index = bisect_left(self._starts[thread], at_ps) - 1
+        if index < 0:
+            return at_ps
         if thread not in self._advancing:
             self._advance(thread, index)
         index = min(index, len(self._new_start[thread]) - 1)
-        if index < 0:
-            return at_ps
         inside = at_ps - self._segments[thread][index].start_ps
         return self._new_start[thread][index] + min(max(inside, 0), self._new_length[thread][index])
 

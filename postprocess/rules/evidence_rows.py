@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from xprof_py.postprocess.rules.wording import counted, duration, times
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
 MOST_ROWS = 6
@@ -44,14 +45,18 @@ def _row(what: str, text: str, seconds: float, **more: Any) -> dict[str, Any]:
 
 
 def _span_rows(spans: Any, kind: str) -> list[dict[str, Any]]:
-    verb = "waits for the next batch" if kind == "input" else "checkpoints"
+    words = (
+        ("wait for the next batch", "waits for the next batch")
+        if kind == "input"
+        else ("save or restore", "saves or restores")
+    )
     out = []
     for row in spans.to_pylist():
         if row["kind"] != kind or not row["count"]:
             continue
         seconds = row["total_ps"] / 1e12
-        each = seconds / row["count"] * 1000
-        text = f"{row['count']} {verb} in `{row['name']}`, {each:.3g} ms each, longest {row['longest_ps'] / 1e9:.3g} ms"
+        many = f"{counted(row['count'], *words)} in `{row['name']}`"
+        text = f"{many}, {duration(seconds / row['count'])} each, longest {duration(row['longest_ps'] / 1e12)}"
         out.append(
             _row(
                 "span",
@@ -85,8 +90,9 @@ def _compile_rows(compiles: Any, phases: Sequence[str]) -> list[dict[str, Any]]:
         listed = ", ".join(str(n) for n in numbers[:6]) + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
         name = function or "(a function that the trace does not name)"
         text = (
-            f"`{name}` was compiled {entry['count']} times in steps {listed}: {entry['compile_ps'] / 1e12:.3g} s "
-            f"in the compiler, {entry['ps'] / 1e12:.3g} s with tracing and lowering"
+            f"`{name}` was compiled {times(entry['count'])} in {'step' if len(numbers) == 1 else 'steps'} {listed}: "
+            f"{duration(entry['compile_ps'] / 1e12)} in the compiler, {duration(entry['ps'] / 1e12)} with tracing and "
+            f"lowering"
         )
         out.append(
             _row("compile", text, entry["ps"] / 1e12, function=function or None, count=entry["count"], step=numbers[0])
@@ -102,7 +108,7 @@ def _op_rows(ops: Any, class_name: str, lanes: int, whole_s: float) -> list[dict
         seconds = row["total_ps"] / 1e12 / max(lanes, 1)
         place = f" at {row['source']}" if row["source"] else ""
         of = f" of `{row['program']}`" if row["program"] else ""
-        each = f"{row['count']} times, {row['mean_ps'] / 1e9:.3g} ms each"
+        each = f"{times(row['count'])}, {duration(row['mean_ps'] / 1e12)} each"
         text = f"{row['opcode'] or 'op'} `{row['op']}`{of}{place}: {each}"
         out.append(
             _row(
@@ -134,7 +140,7 @@ def _gap_rows(
         :MOST_ROWS
     ]:
         seconds = length_ps / 1e12 / max(lanes, 1)
-        text = f"the device waited {seconds:.3g} s in {pieces} gaps: {evidence}"
+        text = f"the device waited {duration(seconds)} in {counted(pieces, 'gap', 'gaps')}: {evidence}"
         out.append(
             _row(
                 "gap",

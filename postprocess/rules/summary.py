@@ -235,7 +235,10 @@ def _compiles(compiles: pa.Table) -> dict[str, Any]:
 
 
 def _slowest(steps: pa.Table) -> list[dict[str, Any]]:
-    measured = steps.filter(pc.greater(steps["window_ps"], 0)).sort_by(
+    measured = steps.filter(pc.greater(steps["window_ps"], 0))
+    # Warmup and partial steps have a line of their own; where nothing else was measured they stand here.
+    settled = measured.filter(pc.is_in(measured["phase"], pa.array(["steady", "outlier"])))
+    measured = (settled if settled.num_rows else measured).sort_by(
         [("window_ps", "descending"), ("host", "ascending"), ("lane", "ascending"), ("start_ps", "ascending")]
     )
     out = []

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from xprof_py.postprocess.rules.wording import duration
+
 REPLAY_TOLERANCE = 0.02
 """Part of the measured step time; what a replay with nothing removed must keep to be believed."""
 
@@ -24,7 +26,7 @@ SENTENCE = {
     "host": "the device waits for the host to dispatch work",
     "device_wait": "launched work waits for the device itself, another stream or a peer",
     "no_work": "there is no work to do",
-    "unknown": "the device waits, and nothing recorded says why",
+    "unknown": "the device waits, and nothing recorded says why,",
 }
 
 ADVICE = {
@@ -45,6 +47,10 @@ ADVICE = {
     "unknown": "Put wrap_input around the data loader, `with checkpoint():` around saving and `with trace(...)` around "
     "the rest of the loop body, and record again: then this time has a name.",
 }
+
+
+WORK_ITSELF = frozenset({"compute"})
+"""Nobody can do without it, so no step time without it is promised; `predictions` in the summary holds the figure."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +109,16 @@ def verdict(
 ) -> dict[str, Any]:
     """summary.json's `verdict`. ``evidence``: rows per class, the strongest first."""
     name, without_ps, why = choose(shares, predicted)
+    if name in WORK_ITSELF:
+        without_ps, why = None, "the computing is the work itself: how much of it could go is not known"
     share = shares[name]["share"]
     step_ms = predicted.measured_ps / 1e9 if predicted is not None else None
     sentence = f"{_capital(SENTENCE[name])} for {share:.0%} of the step time"
     if step_ms is not None:
-        sentence += f" ({_ms(share * step_ms)} of {_ms(step_ms)} a step)"
+        step_s = step_ms / 1000
+        sentence += f" ({duration(share * step_s)} of {duration(step_s)} a step)"
     if without_ps is not None and step_ms:
-        sentence += f"; without it a step would take {_ms(without_ps / 1e9)}"
+        sentence += f"; without it a step would take {duration(without_ps / 1e12)}"
     return {
         "bottleneck": name,
         "sentence": sentence + ".",
@@ -125,10 +134,3 @@ def verdict(
 
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
-
-
-def _ms(value: float) -> str:
-    """Three digits, with a unit that a person would use."""
-    if value >= 1000:
-        return f"{value / 1000:.3g} s" if value < 100_000 else f"{value / 1000:.0f} s"
-    return f"{value:.3g} ms" if value >= 0.1 else f"{value * 1000:.3g} µs"

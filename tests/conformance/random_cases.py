@@ -21,6 +21,7 @@ class _Line:
     start: int | None = None
     end: int = 0
     marker: int | None = None
+    after: str = ""
     below: list[_Line] = field(default_factory=list)
 
     def write(self, indent: int, cut: int) -> list[str]:
@@ -28,7 +29,7 @@ class _Line:
             return []
         interval = "" if self.start is None else f" {self.start}..{self.end if self.end <= cut else ''}"
         marker = "" if self.marker is None else f" end {self.marker if self.marker <= cut else 'never'}"
-        lines = [f"{'  ' * indent}{self.text}{interval}{marker}"]
+        lines = [f"{'  ' * indent}{self.text}{interval}{marker}{self.after}"]
         for line in self.below:
             lines += line.write(indent + 1, cut)
         return lines
@@ -40,36 +41,41 @@ class _Launch:
     start: int
     end: int
     step: str
+    line: _Line
 
 
 @dataclass
 class _Program:
     threads: list[_Line] = field(default_factory=list)
     launches: list[_Launch] = field(default_factory=list)
-    lane: _Line = field(default_factory=lambda: _Line("lane 0"))
+    lanes: list[_Line] = field(default_factory=list)
+    run_ids: list[int] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     step_starts: set[int] = field(default_factory=set)
     end: int = 0
 
 
 @st.composite
-def case_texts(draw: Draw, *, cut: bool = False, copies: bool = True) -> str:
+def case_texts(draw: Draw, *, cut: bool = False, copies: bool = True, lanes: int = 1) -> str:
     """A random case in microseconds; at least one op runs. ``cut``: it ends at a random time, with work in flight.
-    ``copies``: some runs are followed by a host-to-device copy.
+    ``copies``: some runs are followed by a host-to-device copy. ``lanes``: every launch runs on each of them; with
+    several, launches carry the run_id.
     """
     program = _Program()
     threads = draw(st.integers(1, 2), label="threads")
     for index in range(threads):
         _thread(draw, program, index, alone=threads == 1)
-    _lane(draw, program, copies)
+    _number_runs(draw, program, lanes)
+    for lane in range(lanes):
+        _lane(draw, program, lane, copies and lanes == 1)
     end = program.end + draw(st.integers(1, 20))
     if cut:
-        first_op = program.lane.below[0].below[0]  # a host with a device has an op
+        first_op = program.lanes[0].below[0].below[0]  # a host with a device has an op
         end = draw(st.integers(min(first_op.end, end), end), label="cut")
     lines = ["title: random", "unit us", f"capture 0..{end}"]
     if cut:
         lines.append("drained none")
-    for line in (*program.threads, program.lane):
+    for line in (*program.threads, *program.lanes):
         lines += line.write(0, end)
     if program.runs and not cut:
         lines += ["expect runs", *program.runs]
@@ -90,8 +96,8 @@ def _thread(draw: Draw, program: _Program, index: int, *, alone: bool) -> None:
         program.step_starts.add(now)
         step = _Line(f"step {name}/{number}", now)
         if not program.launches:
-            program.launches.append(_Launch("f0a", now, now + 1, f"{name}/{number}"))
             step.below.append(_Line("launch f0a", now, now + 1))
+            program.launches.append(_Launch("f0a", now, now + 1, f"{name}/{number}", step.below[0]))
             now += 1
         now = _spans(draw, program, index, f"{name}/{number}", step, now)
         step.end = now = now + draw(st.integers(1, 9))
@@ -110,35 +116,50 @@ def _spans(draw: Draw, program: _Program, index: int, step: str, parent: _Line, 
         span = _Line(kind, now, now + length)
         if kind == "launch":
             span.text = f"launch {function}"
-            program.launches.append(_Launch(function, now, now + length, step))
+            program.launches.append(_Launch(function, now, now + length, step, span))
         elif kind == "dispatch":
             span.text = f"dispatch {function}"
             if length > 6:
                 span.below += [_Line("lower", now + 1, now + 2), _Line("compile", now + 2, now + length - 3)]
             span.below.append(_Line("launch", now + length - 1, now + length))
-            program.launches.append(_Launch(function, now + length - 1, now + length, step))
+            program.launches.append(_Launch(function, now + length - 1, now + length, step, span.below[-1]))
         elif kind == "input" and length > 1 and draw(st.booleans()):
             span.below.append(_Line("put", now, now + length // 2))
+        elif kind == "span work":
+            span.end = now = _spans(draw, program, index, step, span, now) + 1
+            length = 0
         parent.below.append(span)
         now += length
     return now
 
 
-def _lane(draw: Draw, program: _Program, copies: bool) -> None:
-    free = 0
+def _number_runs(draw: Draw, program: _Program, lanes: int) -> None:
     bases: dict[str, int] = {}
-    for launch in sorted(program.launches, key=lambda one: one.start):
+    program.launches.sort(key=lambda one: one.start)
+    for launch in program.launches:
         run_id = bases.setdefault(launch.function, draw(st.integers(-(2**31), 2**31 - 100)))
         bases[launch.function] += 1
-        start = max(free, launch.end) + draw(st.integers(0, 6))
+        program.run_ids.append(run_id)
+        if lanes > 1:
+            launch.line.after = f" id {run_id}"
+
+
+def _lane(draw: Draw, program: _Program, ordinal: int, copies: bool) -> None:
+    lane = _Line(f"lane {ordinal}")
+    free = 0
+    for launch, run_id in zip(program.launches, program.run_ids, strict=True):
+        # an op may start before its launch has returned
+        start = max(free, launch.start + 1, launch.end + draw(st.integers(-6, 6)))
         run = _Line(f"run {launch.function} {run_id}")
         free = _ops(draw, run, start)
-        program.lane.below.append(run)
-        program.runs.append(f"  {launch.function} {run_id} -> {launch.step} order")
+        lane.below.append(run)
+        join = "id" if launch.line.after else "order"
+        program.runs.append(f"  {launch.function} {run_id} lane {ordinal} -> {launch.step} {join}")
         if copies and draw(st.integers(0, 4)) == 0:
             end = free + draw(st.integers(1, 9))
-            program.lane.below.append(_Line("copy", free, end))
+            lane.below.append(_Line("copy", free, end))
             program.end = max(program.end, end)
+    program.lanes.append(lane)
     program.end = max(program.end, free)
 
 
@@ -159,5 +180,5 @@ def _ops(draw: Draw, run: _Line, now: int) -> int:
             op.marker = now + length + late
             length += late // 2  # another op may start while this one is still open
         run.below.append(op)
-        now += length + draw(st.integers(0, 3))
+        now += max(1, length + draw(st.integers(-2, 3)))  # two threads of the pool may run two ops at once
     return max(now, *(op.marker or op.end for op in run.below))

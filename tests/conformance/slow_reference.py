@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from conformance.case_text import CONTAINERS, Case, Op, Run, Span, StepRef, Thread, walk
+from conformance.case_text import CONTAINERS, Case, Lane, Op, Run, Span, StepRef, Thread, walk
 from xprof_py.postprocess.schema import CLASSES
 
 NAMING = {"input": "input", "checkpoint": "checkpoint", "load_data": "input"}
@@ -39,7 +39,8 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class Expected:
-    """One window of the lane: exclusive picoseconds by class, and of its gaps by cause and step."""
+    """One window of the lane: exclusive picoseconds by class, of its gaps by cause and step, and of the leaves by class
+    in total and by other steps."""
 
     kind: str
     step: StepRef | None
@@ -47,17 +48,18 @@ class Expected:
     end_ps: int
     exclusive_ps: dict[str, int]
     causes_ps: dict[Share, int]
+    total_ps: dict[str, int]
+    foreign_ps: dict[str, int]
 
 
-def windows_of(case: Case) -> list[Expected]:
-    """The windows of the only lane of ``case``, in order of time."""
-    return _Reference(case).windows()
+def windows_of(case: Case, lane: Lane) -> list[Expected]:
+    """The windows of that lane of ``case``, in order of time."""
+    return _Reference(case, lane).windows()
 
 
 class _Reference:
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, lane: Lane) -> None:
         self.case = case
-        (lane,) = case.lanes
         self.runs = lane.runs
         self.steps = sorted(
             ((span, StepRef(span.name, span.number)) for t in case.threads for span in t.spans if span.kind == "step"),
@@ -127,8 +129,8 @@ class _Reference:
         exclusive: Counter[str] = Counter()
         for (name, _), length_ps in causes.items():
             exclusive[name] += length_ps
-        for name, length_ps in self.busy(start_ps, end_ps).items():
-            exclusive[name] += length_ps
+        won, total, foreign = self.busy(ref, start_ps, end_ps)
+        exclusive.update(won)
         return Expected(
             kind,
             ref,
@@ -136,11 +138,17 @@ class _Reference:
             end_ps,
             {c: ps for c, ps in exclusive.items() if ps},
             {c: ps for c, ps in causes.items() if ps},
+            dict(total),
+            dict(foreign) if kind == "step" else {},
         )
 
-    def busy(self, start_ps: int, end_ps: int) -> Counter[str]:
+    def busy(self, step: StepRef | None, start_ps: int, end_ps: int) -> tuple[Counter[str], Counter[str], Counter[str]]:
+        """By class: won, total and foreign. Total counts the open part of a leaf even where another leaf covers it;
+        foreign is the total of the leaves of other steps (work of no step is of no other step)."""
         cuts = sorted({start_ps, end_ps, *(t for x in self.leaves for t in (x.start_ps, x.end_ps, x.open_end_ps))})
-        amounts: Counter[str] = Counter()
+        won: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        foreign: Counter[str] = Counter()
         for a, b in pairwise(cuts):
             if a < start_ps or b > end_ps:
                 continue
@@ -148,8 +156,11 @@ class _Reference:
             still_open = {x.name for x in self.leaves if x.end_ps <= a < x.open_end_ps}
             name = min(running or still_open, key=CLASSES.index, default=None)
             if name is not None:
-                amounts[name] += b - a
-        return amounts
+                won[name] += b - a
+            present = [x for x in self.leaves if x.start_ps <= a < x.open_end_ps]
+            total.update({leaf.name: b - a for leaf in present})
+            foreign.update({leaf.name: b - a for leaf in present if self.launch_of[leaf.run].step not in (None, step)})
+        return won, total, foreign
 
     # --- gaps ---------------------------------------------------------------------------------------------------
     def pieces(self, boundaries_ps: list[int]) -> Iterator[tuple[int, int, dict[Share, int]]]:

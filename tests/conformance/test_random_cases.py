@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,14 +17,17 @@ from conformance.profile_tables import profile_of
 from conformance.random_cases import case_texts
 from conformance.slow_reference import windows_of
 from conformance.trace_events import build_lines
+from conformance.xspace_bytes import xspace_of
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.join import join_profile
+from xprof_py.postprocess.readers.xspace import read_xspace
+from xprof_py.postprocess.schema import BUSY_CLASSES
 
 CAREFUL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @CAREFUL
-@given(case_texts())
+@given(case_texts() | case_texts(lanes=2))
 def test_a_whole_capture_keeps_the_invariants_and_joins_every_run(text: str) -> None:
     case = parse_case(text, "random")
     for spans_in in ("shard", "xspace"):
@@ -33,29 +38,47 @@ def test_a_whole_capture_keeps_the_invariants_and_joins_every_run(text: str) -> 
 
 
 @CAREFUL
-@given(case_texts(cut=True))
+@given(case_texts(cut=True) | case_texts(cut=True, lanes=2))
 def test_a_capture_cut_in_the_middle_keeps_the_invariants(text: str) -> None:
     joined = join_profile(profile_of(parse_case(text, "random"), "shard"))
     assert broken(joined, breakdown.partial(joined)) == []
 
 
 @CAREFUL
-@given(case_texts(copies=False))
+@given(case_texts(copies=False) | case_texts(lanes=2))
 def test_a_slow_reading_of_the_rules_agrees_to_the_picosecond(text: str) -> None:
     case = parse_case(text, "random")
     joined = join_profile(profile_of(case, "shard"))
-    ((_, windows),) = answer_of(joined, breakdown.partial(joined)).windows
-    found = {(window.kind, window.step): window for window in windows}
-    for expected in windows_of(case):
-        window = found[expected.kind, expected.step]
-        assert window.end_ps - window.start_ps == expected.end_ps - expected.start_ps
-        if expected.start_ps == expected.end_ps:
-            continue
-        assert (window.start_ps, window.end_ps) == (expected.start_ps, expected.end_ps)
-        assert {name: amounts[0] for name, amounts in window.amounts if amounts[0]} == expected.exclusive_ps
-        # whose wait for the device it was says nothing, so no step is stated for it
-        causes = {share: length_ps for share, length_ps in window.causes if share[0] != "device_wait"}
-        assert causes == {share: ps for share, ps in expected.causes_ps.items() if share[0] != "device_wait"}
+    for lane, (_, windows) in zip(case.lanes, answer_of(joined, breakdown.partial(joined)).windows, strict=True):
+        found = {(window.kind, window.step): window for window in windows}
+        for expected in windows_of(case, lane):
+            window = found[expected.kind, expected.step]
+            assert window.end_ps - window.start_ps == expected.end_ps - expected.start_ps
+            if expected.start_ps == expected.end_ps:
+                continue
+            assert (window.start_ps, window.end_ps) == (expected.start_ps, expected.end_ps)
+            assert {name: amounts[0] for name, amounts in window.amounts if amounts[0]} == expected.exclusive_ps
+            busy = {name: amounts for name, amounts in window.amounts if name in BUSY_CLASSES}
+            assert {name: amounts[1] for name, amounts in busy.items()} == expected.total_ps
+            if expected.kind == "step":
+                assert {name: amounts[2] for name, amounts in busy.items() if amounts[2]} == expected.foreign_ps
+            # whose wait for the device it was says nothing, so no step is stated for it
+            causes = {share: length_ps for share, length_ps in window.causes if share[0] != "device_wait"}
+            assert causes == {share: ps for share, ps in expected.causes_ps.items() if share[0] != "device_wait"}
+
+
+@settings(CAREFUL, max_examples=30)
+@given(case_texts() | case_texts(lanes=2), st.lists(st.integers(0, 99), min_size=7, max_size=7))
+def test_the_order_of_events_in_a_file_does_not_matter(text: str, order: list[int]) -> None:
+    case = parse_case(text, "random")
+    answers = []
+    with TemporaryDirectory() as folder:
+        for permuted in (None, order):
+            path = Path(folder) / "rank0.xplane.pb"
+            path.write_bytes(xspace_of(case, permuted))
+            joined = join_profile(read_xspace(path))
+            answers.append(answer_of(joined, breakdown.partial(joined)))
+    assert answers[0] == answers[1]
 
 
 @CAREFUL

@@ -242,9 +242,11 @@ def test_open_spans_at_the_stop_have_no_duration(stop: Stop) -> None:
     ready.wait()
     with trace("closed"):
         pass
-    profile, totals = stop()
-    leave.set()
-    thread.join()
+    try:
+        profile, totals = stop()
+    finally:
+        leave.set()
+        thread.join()
     outer.__exit__(None, None, None)
     events = profile["events"].to_pylist()
     lines = profile["lines"]["name"].to_pylist()

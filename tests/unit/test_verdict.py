@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xprof_py.postprocess.rules.verdict import ADVICE, SENTENCE, Prediction, choose, verdict
+from xprof_py.postprocess.rules.wording import counted, duration, times
 from xprof_py.postprocess.schema import CLASSES
 
 MS = 10**9
@@ -58,3 +59,25 @@ def test_the_sentence_has_the_numbers() -> None:
 
 def test_every_class_has_a_sentence_and_advice() -> None:
     assert set(SENTENCE) == set(ADVICE) == set(CLASSES)
+
+
+def test_nobody_is_promised_a_step_without_the_computing() -> None:
+    predicted = Prediction(10, 100 * MS, 100 * MS, {"compute": 2 * MS})
+    found = verdict(shares(compute=1.0), predicted, {})
+    assert found["bottleneck"] == "compute"
+    assert found["step_ms_without"] is None
+    assert "the work itself" in found["step_ms_without_why"]
+    assert "without it" not in found["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0378, "37.8 ms"), (2.456, "2.46 s"), (0.00085, "850 µs"), (412.3, "412 s"), (1e-6, "1 µs"), (0.0, "0 ns")],
+)
+def test_durations_read_as_a_person_would_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_counts_read_as_a_person_would_say_them() -> None:
+    assert (times(1), times(2), times(41)) == ("once", "twice", "41 times")
+    assert (counted(1, "gap", "gaps"), counted(3, "gap", "gaps")) == ("1 gap", "3 gaps")

@@ -60,11 +60,7 @@ def print_summary(summary: dict[str, Any]) -> None:
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     width = min(shutil.get_terminal_size((80, 24)).columns, 120)
-    text = render_summary(summary, color=color, width=width)
-    try:
-        print(text)
-    except UnicodeEncodeError:
-        print(text.encode("ascii", "replace").decode())
+    sys.stdout.write(render_summary(summary, color=color, width=width, encoding=sys.stdout.encoding))
 
 
 def ensure_analysis(path: str | os.PathLike[str]) -> Path:

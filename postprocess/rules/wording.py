@@ -1,0 +1,22 @@
+"""Numbers in sentences: three digits, a unit that a person would use."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """``37.8 ms``, ``2.46 s``, ``850 µs``."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
+        if seconds * scale >= 1 or unit == "ns":
+            value = seconds * scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    raise AssertionError("unreachable: ns takes every value")
+
+
+def times(count: int) -> str:
+    """``once``, ``twice``, ``41 times``."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """``1 checkpoint``, ``8 checkpoints``."""
+    return f"{count} {one if count == 1 else many}"

@@ -1,0 +1,136 @@
+"""Replays of small hand-made steps: with nothing removed as measured, without a class as worked out here."""
+
+from __future__ import annotations
+
+from conformance.case_text import parse_case
+from conformance.profile_tables import profile_of
+from xprof_py.postprocess.join import join_profile
+from xprof_py.postprocess.replay import step_replay
+
+MS = 10**9
+
+
+def replayed(text: str) -> dict[str, list[float]]:
+    """removed -> the steps' windows in ms."""
+    joined = join_profile(profile_of(parse_case(text, "replay.case"), "shard"))
+    out: dict[str, list[float]] = {}
+    for row in step_replay.partial(joined).to_pylist():
+        out.setdefault(row["removed"], []).append(row["window_ps"] / MS)
+        if row["removed"] == "nothing":
+            assert row["window_ps"] == row["measured_ps"]
+    return out
+
+
+BLOCKING = """title: The host waits for a batch, launches, and waits for the device
+unit ms
+capture 0..60
+thread main
+  step 0 0..20
+    input 0..10
+    launch f 10..12
+    wait 12..20
+  step 1 20..40
+    input 20..30
+    launch f 30..32
+    wait 32..40
+  step 2 40..60
+    input 40..50
+    launch f 50..52
+    wait 52..60
+lane 0
+  run f 1
+    dot.1 12..20
+  run f 2
+    dot.1 32..40
+  run f 3
+    dot.1 52..60
+"""
+
+
+def test_a_blocking_loop_loses_what_is_taken_away() -> None:
+    windows = replayed(BLOCKING)
+    assert windows["nothing"] == [20, 20, 20]
+    assert windows["input"] == [10, 10, 10]  # launch 2, device 8
+    assert windows["compute"] == [12, 12, 12]  # input 10, launch 2
+    assert windows["host"] == [18, 18, 18]
+
+
+RUN_AHEAD = """title: The host runs ahead of a device that is never idle
+unit ms
+capture 0..50
+thread main
+  step 0 0..4
+    input 0..2
+    launch f 2..4
+  step 1 4..8
+    input 4..6
+    launch f 6..8
+  step 2 8..12
+    input 8..10
+    launch f 10..12
+lane 0
+  run f 1
+    dot.1 4..18
+  run f 2
+    dot.1 18..32
+  run f 3
+    dot.1 32..46
+"""
+
+
+def test_what_the_device_hides_saves_only_what_it_shows() -> None:
+    windows = replayed(RUN_AHEAD)
+    assert windows["nothing"] == [18, 14, 14]
+    assert windows["input"] == [16, 14, 14]  # only the first batch was waited for
+    # Without compute the host is what is left: input 2, launch 2 a step.
+    assert windows["compute"] == [4, 4, 4]
+
+
+COPY = """title: A copy that the launch waits for
+unit ms
+capture 0..40
+thread main
+  step 0 0..20
+    put 0..1
+    wait 1..10
+    launch f 10..12
+    wait 12..20
+  step 1 20..40
+    put 20..21
+    wait 21..30
+    launch f 30..32
+    wait 32..40
+lane 0
+  copy 1..10
+  run f 1
+    dot.1 12..20
+  copy 21..30
+  run f 2
+    dot.1 32..40
+"""
+
+
+def test_without_a_copy_its_wait_is_gone() -> None:
+    windows = replayed(COPY)
+    assert windows["nothing"] == [20, 20]
+    assert windows["host_device"] == [11, 11]  # put 1, launch 2, device 8
+
+
+WAITING_DEVICE = """title: The device starts late and stops in between
+unit ms
+capture 0..20
+thread main
+  step 0 0..20
+    launch f 0..2
+    wait 2..20
+lane 0
+  run f 1
+    dot.1 5..10
+    dot.2 14..20
+"""
+
+
+def test_device_wait_is_the_late_start_and_the_gap_inside() -> None:
+    windows = replayed(WAITING_DEVICE)
+    assert windows["nothing"] == [20]
+    assert windows["device_wait"] == [13]  # 20 less 3 before the run and 4 inside it
