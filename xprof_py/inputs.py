@@ -90,7 +90,9 @@ class _TimedIterator(_Forwarding):
         object.__setattr__(self, "_xprof_where", _where(source, "__next__"))
 
     def __iter__(self) -> Any:
-        return self
+        # Some loaders are their own iterator and begin anew whenever they are asked for one.
+        iterator = iter(self._xprof_source)
+        return self if iterator is self._xprof_source else _TimedIterator(iterator, self._xprof_name)
 
     def __next__(self) -> Any:
         with input_wait(self._xprof_name, source=self._xprof_where):
@@ -105,7 +107,8 @@ class _TimedAsyncIterator(_Forwarding):
         object.__setattr__(self, "_xprof_where", _where(source, "__anext__"))
 
     def __aiter__(self) -> Any:
-        return self
+        iterator = self._xprof_source.__aiter__()
+        return self if iterator is self._xprof_source else _TimedAsyncIterator(iterator, self._xprof_name)
 
     async def __anext__(self) -> Any:
         with input_wait(self._xprof_name, source=self._xprof_where):

@@ -68,7 +68,7 @@ static void after_fork_parent(void) {
 static void after_fork_child(void) {
     atomic_store(&xpr_active, 0);
     xpr_strings_after_fork_child();
-    if (capture.writer.fd >= 0 && capture.state != XPR_IDLE) close(capture.writer.fd);
+    if (capture.state != XPR_IDLE) xpr_writer_close(&capture.writer);
     while (capture.logs) {
         struct xpr_log *next = capture.logs->next;
         free_log(capture.logs);

@@ -54,6 +54,22 @@ static int write_all(int fd, uint64_t offset, struct iovec *parts, int count) {
     return 0;
 }
 
+/* Opens the file above the standard streams: a program without them prints into whatever takes their place. */
+static int open_shard(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || fd > 2) return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    int error = errno;
+    close(fd);
+    errno = error;
+    return higher;
+}
+
+static bool is_ours(const struct xpr_writer *w) {
+    struct stat state;
+    return fstat(w->fd, &state) == 0 && (uint64_t)state.st_dev == w->device && (uint64_t)state.st_ino == w->inode;
+}
+
 static void read_boot_id(char *text, size_t room) {
     memset(text, 0, room);
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -66,8 +82,13 @@ static void read_boot_id(char *text, size_t room) {
 
 int xpr_writer_open(struct xpr_writer *w, const char *path, uint64_t budget_bytes, uint64_t ring_bytes) {
     memset(w, 0, sizeof *w);
-    w->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    w->fd = open_shard(path);
     if (w->fd < 0) return errno;
+    struct stat state;
+    if (fstat(w->fd, &state) == 0) {
+        w->device = (uint64_t)state.st_dev;
+        w->inode = (uint64_t)state.st_ino;
+    }
     w->budget_bytes = budget_bytes;
     struct xpr_shard_header header = {
         .version = XPR_SHARD_VERSION,
@@ -119,13 +140,14 @@ bool xpr_writer_add(struct xpr_writer *w, uint16_t type, uint32_t thread, const 
     header.checksum = checksum(s);
 
     uint64_t offset = atomic_load_explicit(&w->offset, memory_order_relaxed);
-    int error = write_all(w->fd, offset, vectors, count + 1);
+    bool ours = is_ours(w);
+    int error = ours ? write_all(w->fd, offset, vectors, count + 1) : EBADF;
     if (error) {
         atomic_store(&w->last_errno, error);
         atomic_fetch_add(&w->write_errors, 1);
         w->rest_until_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) + REST_AFTER_ERROR_NS;
         /* Should this fail too, the reader finds a cut chunk at the end, which it knows how to report. */
-        if (ftruncate(w->fd, (off_t)offset) != 0) return false;
+        if (ours && ftruncate(w->fd, (off_t)offset) != 0) return false;
         return false;
     }
     w->rest_until_ns = 0;
@@ -137,6 +159,10 @@ bool xpr_writer_add(struct xpr_writer *w, uint16_t type, uint32_t thread, const 
 bool xpr_writer_close(struct xpr_writer *w) {
     if (w->fd < 0) return false;
     struct stat state;
+    if (!is_ours(w)) {
+        w->fd = -1;
+        return false;
+    }
     bool removed = fstat(w->fd, &state) == 0 && S_ISREG(state.st_mode) && state.st_nlink == 0;
     if (close(w->fd) != 0 && errno != EINTR) {
         /* Network file systems report a failed write only here. */

@@ -1,7 +1,8 @@
 /* Appends checked chunks to one shard file. Used by one thread at a time: the starter, then the drainer.
  *
  * Nothing is mapped: a full disk is an errno here, never a SIGBUS. After a failed write the file is cut back to its last
- * whole chunk, writing rests for a second, and the next chunk goes where the failed one began. */
+ * whole chunk, writing rests for a second, and the next chunk goes where the failed one began. A program may close every
+ * descriptor it finds and open others in their place: nothing is written to a file that is not the shard. */
 #ifndef XPROF_PY_RECORDER_SHARD_WRITER_H
 #define XPROF_PY_RECORDER_SHARD_WRITER_H
 
@@ -18,6 +19,7 @@ struct xpr_part {
 
 struct xpr_writer {
     int fd; /* -1: closed */
+    uint64_t device, inode; /* of the file that fd was opened for */
     uint32_t sequence;
     uint64_t budget_bytes;
     _Atomic uint64_t offset; /* where the next chunk begins: the size of the file's good part */

@@ -283,6 +283,49 @@ static void a_folder_that_is_removed(void) {
     CHECK(r.removed && r.written == 10);
 }
 
+/* The descriptor of the open shard, found as a program that closes everything would find it. */
+static int shard_descriptor(void) {
+    for (int fd = 0; fd < 256; fd++) {
+        char link[64], target[4096];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, target, sizeof target - 1);
+        if (n < 0) continue;
+        target[n] = 0;
+        if (strcmp(target, path) == 0) return fd;
+    }
+    return -1;
+}
+
+static void a_descriptor_that_the_program_takes_away(void) {
+    CHECK(xpr_recorder_start(path, 1 << 30, 1 << 20) == 0);
+    int fd = shard_descriptor();
+    CHECK(fd > 2);
+    char other[4200];
+    snprintf(other, sizeof other, "%s.other", path);
+    int victim = open(other, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    CHECK(victim >= 0 && write(victim, "precious", 8) == 8 && dup2(victim, fd) == fd);
+    struct work work = {.generation = xpr_recording(), .count = 10, .slots = 1};
+    record_many(&work);
+    struct xpr_report r = stop();
+    CHECK(r.last_errno == EBADF && r.written == 0 && r.dropped_error == 10);
+    struct stat state;
+    CHECK(fstat(fd, &state) == 0 && state.st_size == 8); /* untouched, and still open */
+    close(fd);
+    close(victim);
+    unlink(other);
+}
+
+static void a_program_without_standard_streams(void) {
+    int kept = fcntl(0, F_DUPFD, 100);
+    CHECK(kept >= 100);
+    close(0);
+    CHECK(xpr_recorder_start(path, 1 << 30, 1 << 20) == 0);
+    CHECK(shard_descriptor() > 2);
+    stop();
+    CHECK(dup2(kept, 0) == 0);
+    close(kept);
+}
+
 static void a_forked_child(void) {
     CHECK(xpr_recorder_start(path, 1 << 30, 1 << 20) == 0);
     struct work work = {.generation = xpr_recording(), .count = 100, .slots = 2};
@@ -366,6 +409,8 @@ int main(void) {
     starts_that_fail();
     a_file_that_cannot_grow();
     a_folder_that_is_removed();
+    a_descriptor_that_the_program_takes_away();
+    a_program_without_standard_streams();
     a_forked_child();
     again_and_again();
     starts_and_stops_beside_threads_that_record();

@@ -94,6 +94,25 @@ def test_one_shot_iterators(stop: Stop) -> None:
     assert len(stop()) == 5
 
 
+def test_a_loader_that_is_its_own_iterator_begins_anew(stop: Stop) -> None:
+    class Resetting:
+        left = 0
+
+        def __iter__(self) -> Resetting:
+            self.left = 2
+            return self
+
+        def __next__(self) -> int:
+            if self.left == 0:
+                raise StopIteration
+            self.left -= 1
+            return self.left
+
+    wrapped = wrap_input(Resetting())
+    assert [list(wrapped), list(wrapped)] == [[1, 0], [1, 0]]
+    assert len(stop()) == 6
+
+
 def test_an_error_of_the_loader_passes_and_ends_its_span(stop: Stop) -> None:
     def broken() -> Iterator[int]:
         yield 1
