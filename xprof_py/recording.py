@@ -148,7 +148,7 @@ class Recording:
             # The program's devices came up late: this thread's first span lies before XLA's session.
             self._xla.mark_thread(tid)
 
-    def _limit_xla(self, seconds: float, then: Callable[[], None]) -> None:
+    def _limit_xla(self, seconds: float, then: Callable[[], object]) -> None:
         """Call ``then`` after ``seconds``, 0 for never: XLA keeps every event in memory, and programs run for days."""
         if not seconds:
             return
@@ -167,14 +167,14 @@ class Recording:
         if self.when_xla_is_due is not None:
             self.when_xla_is_due()
 
-    def end_xla(self, drain_timeout_s: float = 0.0) -> None:
-        """Stop XLA's profiler alone if its limit is reached; annotations are recorded on.
+    def end_xla(self, drain_timeout_s: float = 0.0) -> bool:
+        """Stop XLA's profiler alone if its limit is reached; annotations are recorded on. Returns whether it did.
 
         ``drain_timeout_s``: longest wait for device work in flight; 0 where the caller is not between two steps.
         """
         with self._lock:
             if not self._xla_is_due or self.state != "recording":
-                return
+                return False
             self._xla_is_due = False
         self.document["drained"] = False
         if drain_timeout_s:
@@ -182,6 +182,7 @@ class Recording:
         self.say(f"XLA's profiler was stopped after {self.settings.xla_limit_s:g} s (xla_limit_s)")
         if self._behind(lambda: self._end_xla("recording")):
             self._wait_for_edge()
+        return True
 
     def _thread_seen(self, tid: int) -> None:
         """Called by the recorder at each thread's first event, on that thread."""

@@ -8,8 +8,8 @@ Fields (JSON; absent or null where nothing is known):
                                 A process that was killed leaves armed, recording or stopping.
     session                     folder below plugins/profile
     rank, rank_source           label in the file names, and the variable or JAX call that it comes from, or "pid"
-    job                         equal for the processes of one job
-    process_index, process_count, hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
+    job, job_processes          equal for the processes of one job; their number as the launcher states it
+    process_index, process_count (JAX's where its devices are up), hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
     capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes, block_error
     start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
                                 stop is after the drain: device work launched before it has ended, if drained
@@ -78,6 +78,7 @@ def identity(folder: RunFolder, rank: Rank) -> dict[str, Any]:
         "rank": rank.label(folder.pid),
         "rank_source": rank.source,
         "job": rank.job,
+        "job_processes": rank.count,
         "process_index": place[0] if place else rank.index,
         "process_count": count,
         "hostname": os.uname().nodename,

@@ -175,7 +175,9 @@ class RunFolder:
             return False
         same_rank = self.rank.index is not None and document.get("rank") == str(self.rank.index)
         if self.rank.job is not None and document.get("job") is not None:
-            return document["job"] == self.rank.job and not same_rank
+            # A rerun on the same address with another number of processes is another job.
+            counts = {self.rank.count, document.get("job_processes")} - {None}
+            return document["job"] == self.rank.job and len(counts) <= 1 and not same_rank
         # No launcher names the job: processes that one parent started and that record at this moment are one job.
         return (
             not same_rank

@@ -139,22 +139,21 @@ class Capture:
         # Before anything that could raise: a capture inside another one must not end the training.
         if not _slot.take(self.path):
             return None
+        opened: _OpenCapture | None = None
         try:
             settings = self._settings()
             opened = _OpenCapture(self._claimed(settings), settings, self._steps)
             _slot.hold(opened)
             opened.begin()
-        except (UsageError, CaptureError):
+        except BaseException as error:
+            if opened is not None:
+                opened.close(type(error))
             _slot.release()
-            raise
-        except Exception as error:
+            if isinstance(error, UsageError | CaptureError) or not isinstance(error, Exception):
+                raise
             # Not a mistake of the call, so it must not cost the training.
-            _slot.release()
             warn(f"{self.path}: nothing is recorded: {type(error).__name__}: {error}")
             return None
-        except BaseException:
-            _slot.release()
-            raise
         return opened if opened.recording.is_open else None
 
     def _settings(self) -> Settings:
@@ -247,6 +246,8 @@ class _OpenCapture:
         except Exception as error:
             warn(f"{self.recording.folder.path}: the capture did not end cleanly: {error}")
         finally:
+            # Once more: XLA's limit may have set it meanwhile.
+            self._step_listener_off()
             _slot.close(self)
 
     def abandon(self) -> None:
@@ -292,8 +293,8 @@ class _OpenCapture:
             self.recording.try_xla()
             if self._steps is None and not self.recording.awaits_devices():
                 self._step_listener_off()
-        elif not entering:
-            self.recording.end_xla(self._settings.drain_timeout_s)
+        elif not entering and self.recording.end_xla(self._settings.drain_timeout_s) and self._steps is None:
+            self._step_listener_off()
 
     def _step_listener_on(self) -> None:
         _native.set_step_listener(self._on_step)

@@ -195,6 +195,37 @@ def test_a_failing_block_passes_its_exception_on_and_keeps_the_capture(statement
         assert outcome.stderr.splitlines()[-1].startswith(kind)
 
 
+def test_ctrl_c_while_the_capture_starts_leaves_nothing_running(program):
+    outcome = program(
+        """
+        import sys
+        from xprof_py import _native, capture, recording, step
+        real = recording.Recording.try_xla
+        def interrupted(self):
+            recording.Recording.try_xla = real
+            raise KeyboardInterrupt
+        recording.Recording.try_xla = interrupted
+        try:
+            with capture(sys.argv[1] + "-first"):
+                print("never")
+        except KeyboardInterrupt:
+            assert not _native.recording()
+        with capture(sys.argv[1]), step(4):
+            pass
+        """
+    )
+    assert outcome.stdout == ""
+    assert outcome.step_numbers() == [4]
+
+
+def test_a_fault_of_the_captures_own_costs_the_capture_only(program):
+    outcome = program(
+        "from xprof_py import session\nsession.settled_rank = lambda environ: 1 / 0\n" + LOOP,
+    )
+    assert outcome.stdout == "trained\n"
+    assert "nothing is recorded: ZeroDivisionError" in outcome.stderr
+
+
 def test_ctrl_c_passes_through(program):
     outcome = program(
         """

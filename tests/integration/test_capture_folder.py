@@ -56,6 +56,8 @@ def test_ranks_of_one_job_share_a_run_and_its_rerun_does_not(program):
     outcome = program(overwriting, RANK="1", **rerun)
     assert {json.loads(path.read_text())["job"] for path in outcome.run_files()} == {"torchrun:a:2"}
     assert len(outcome.run_files()) == len(list((outcome.run / "shards").iterdir())) == 2
+    alone = program(overwriting, RANK="0", **{**rerun, "WORLD_SIZE": "1"})
+    assert [path.name.split("-")[0] for path in alone.run_files()] == ["0"]
 
 
 CHILD = """
