@@ -32,7 +32,8 @@ class StepRef:
 
 @dataclass
 class Span:
-    """One interval of a host thread. ``end_ps`` is None where it was still open at the end of the capture."""
+    """One interval of a host thread. ``end_ps`` is None where it was still open at the end of the capture;
+    ``begun_before``: it began before the capture (a wait alone, whose end is an event of its own)."""
 
     kind: str
     name: str
@@ -40,6 +41,7 @@ class Span:
     end_ps: int | None
     number: int = 0
     run_id: int | None = None
+    begun_before: bool = False
     children: list[Span] = field(default_factory=list)
 
 
@@ -100,11 +102,12 @@ class Run:
 
 @dataclass
 class Lane:
-    """One device ordinal: its runs, and the host-to-device copies that the trace shows beside it."""
+    """One device ordinal: its runs, and the host-to-device copies that the trace shows beside it (no end: the copy was
+    open when the capture ended)."""
 
     ordinal: int
     runs: list[Run] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
+    copies: list[tuple[int, int | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -328,9 +331,10 @@ def _span(case: Case, node: _Node) -> Span:
     at = next((i for i, word in enumerate(words) if ".." in word), None)
     if at is None:
         raise CaseError(f"{node.place}: {kind} has no START..END")
-    start_ps, end_ps = _interval(words[at], case, node.place)
+    begun_before = kind == "wait" and words[at].startswith("..")
+    start_ps, end_ps = _interval(f"0{words[at]}" if begun_before else words[at], case, node.place)
     options = _options(words[at + 1 :], ("id",), node.place)
-    span = Span(kind, words[0] if at else kind, start_ps, end_ps)
+    span = Span(kind, words[0] if at else kind, start_ps, end_ps, begun_before=begun_before)
     if kind == "step":
         ref = step_ref(words[0], node.place)
         span.name, span.number = ref.name, ref.number
@@ -351,9 +355,7 @@ def _read_lane(case: Case, node: _Node) -> None:
     lane = Lane(int(node.words[1]))
     for child in node.children:
         if child.words[0] == "copy":
-            start_ps, end_ps = _interval(child.words[1], case, child.place)
-            if end_ps is not None:  # XLA's profiler drops a copy that is open at the end
-                lane.copies.append((start_ps, end_ps))
+            lane.copies.append(_interval(child.words[1], case, child.place))
         elif child.words[0] == "run":
             lane.runs.append(_run(case, child))
         else:

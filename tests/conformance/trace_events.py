@@ -68,6 +68,7 @@ class _Builder:
         self.pools: dict[str, TraceLine] = {}
         self.programs = {p.program_id: p for p in case.programs}
         self.inline: dict[str, list[TraceEvent]] = {}
+        self.handed_over: dict[int, list[int]] = {}
 
     def lines(self) -> list[TraceLine]:
         for lane in self.case.lanes:
@@ -118,7 +119,8 @@ class _Builder:
             self.user_span(span, length_ps, os_tid, python, shard)
         elif span.kind == "wait":
             flow = self.next_flow()
-            python.events.append(TraceEvent("CommonPjRtBuffer::Await", start_ps, 0, [("_pt", 0), ("_p", flow)]))
+            if not span.begun_before:
+                python.events.append(TraceEvent("CommonPjRtBuffer::Await", start_ps, 0, [("_pt", 0), ("_p", flow)]))
             if not open_end:
                 python.events.append(TraceEvent("CommonPjRtBuffer::Await", end_ps, 0, [("_ct", 0), ("_c", flow)]))
         elif span.kind in MONITORED:
@@ -128,6 +130,9 @@ class _Builder:
         elif span.kind == "put":
             python.events.append(TraceEvent("shard_args", start_ps, length_ps))
             python.events.append(TraceEvent("DevicePutWithSharding", start_ps + 1, end_ps - start_ps - 1))
+            for flow in self.handed_over.get(id(span), []):
+                handed: list[tuple[str, int | str]] = [("_pt", 15), ("_p", flow)]
+                python.events.append(TraceEvent("ThreadpoolListener::Record", end_ps - 1, 0, handed))
         elif span.kind == "dispatch":
             python.events.append(TraceEvent(f"PjitFunction({span.name})", start_ps, length_ps))
             python.events.append(TraceEvent(f"PjitFunction({span.name})", start_ps + 1, end_ps - start_ps - 1))
@@ -209,13 +214,24 @@ class _Builder:
     # --- lanes --------------------------------------------------------------------------------------------------
     def lane(self, lane: Lane) -> None:
         for start_ps, end_ps in lane.copies:
-            events = self.pool("tf_XLAPjRtCpuClient", f"copies {lane.ordinal}").events
-            events.append(TraceEvent("H2D Dispatch", start_ps, end_ps - start_ps))
+            self.copy(start_ps, end_ps, self.pool("tf_XLAPjRtCpuClient", f"copies {lane.ordinal}").events)
         workers: list[list[tuple[int, int]]] = []
         for run in lane.runs:
             for op in run.ops:
                 self.op(op, run, lane, self.worker(op, workers))
             self.run_wait(run, lane)
+
+    def copy(self, start_ps: int, end_ps: int | None, events: list[TraceEvent]) -> None:
+        """The copy itself on a thread of the client, and how the latest put handed it over to that thread."""
+        puts = [s for t in self.case.threads for s in walk(t.spans) if s.kind == "put" and s.start_ps <= start_ps]
+        flow = self.next_flow()
+        if puts:
+            self.handed_over.setdefault(id(max(puts, key=lambda s: s.start_ps)), []).append(flow)
+        began: list[tuple[str, int | str]] = [("_ct", 15), ("_c", flow)]
+        events.append(TraceEvent("ThreadpoolListener::StartRegion", start_ps, 0, began))
+        if end_ps is not None:  # the profiler drops what is open at the end, but the start of the region is there
+            events.append(TraceEvent("H2D Dispatch", start_ps, end_ps - start_ps))
+            events.append(TraceEvent("ThreadpoolListener::StopRegion", min(end_ps + 1, self.case.end_ps), 0))
 
     def worker(self, op: Op, workers: list[list[tuple[int, int]]]) -> int:
         """The first worker thread that is free while ``op`` runs: two ops at once are on two threads."""
