@@ -59,10 +59,11 @@ def _phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
     run_step = integers(profile["runs"], "step")
     step = np.where(run >= 0, run_step[np.maximum(run, 0)] if len(run_step) else -1, -1)
     windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
-    lane, start = integers(ops, "lane"), integers(ops, "start_ps")
-    for window in windows.to_pylist():
-        inside = (run < 0) & (lane == window["lane"]) & (start >= window["start_ps"]) & (start < window["end_ps"])
-        step[inside] = window["step"]
+    copies = np.flatnonzero(run < 0)
+    lane, start = integers(ops, "lane")[copies], integers(ops, "start_ps")[copies]
+    for window in windows.to_pylist() if len(copies) else ():
+        inside = (lane == window["lane"]) & (start >= window["start_ps"]) & (start < window["end_ps"])
+        step[copies[inside]] = window["step"]
     return np.where(step >= 0, of_step[np.maximum(step, 0)], 0), phases
 
 

@@ -114,8 +114,9 @@ class HostActivity:
         pieces = self.pieces(thread)
         out: list[Piece] = []
         at = start_ps
-        index = max(bisect_right(self._starts[thread], start_ps) - 1, 0)
-        for piece in pieces[index:]:
+        first = max(bisect_right(self._starts[thread], start_ps) - 1, 0)
+        for index in range(first, len(pieces)):
+            piece = pieces[index]
             if piece.start_ps >= end_ps:
                 break
             low, high = max(piece.start_ps, at), min(piece.end_ps, end_ps)

@@ -147,7 +147,7 @@ class _Join:
             rows = [i for i in range(len(windows.lane)) if windows.lane[i] == lane]
             found = self._lane_gaps(lane, windows, rows) if self.ops.lanes else self._host_gaps(windows, rows)
             gap_rows += [(lane, *row) for row in found]
-            breakdown += self._sum_lane(lane, windows, rows, [row for _, row in found])
+            breakdown += self._sum_lane(lane, windows, rows, found)
         phase, reason = self._phases(windows, breakdown)
         self._note_problems()
         return self._write(windows, gap_rows, breakdown, phase, reason)
@@ -163,27 +163,29 @@ class _Join:
         cuts = sorted({windows.end_ps[i] for i in tiles})
         out: list[GapRow] = []
         last_launch = self._last_launch(lane)
-        for low, high in zip(*intervals.complement(cover.busy, self.start, self.end), strict=True):
-            place = int(np.searchsorted(starts, high, side="left"))
+        lows, highs = intervals.complement(cover.busy, self.start, self.end)
+        places = np.searchsorted(starts, highs, side="left")
+        copy_of = {int(event): copy for copy, event in enumerate(self.copies.event)}
+        for low, high, place in zip(lows.tolist(), highs.tolist(), places.tolist(), strict=True):
             if place == len(mine) or starts[place] != high:
-                out += causes.attribute(int(low), int(high), last_launch, cuts)
+                out += causes.attribute(low, high, last_launch, cuts)
                 continue
             op = int(mine[place])
             run = int(ops.run[op])
             if run < 0:
-                copy = int(np.flatnonzero(self.copies.event == ops.event[op])[0])
-                ended_by = GapEnd(int(self.copies.thread[copy]), -1, int(high), "put")
-                out += causes.attribute(int(low), int(high), ended_by, cuts)
+                copy = copy_of[int(ops.event[op])]
+                out += causes.attribute(low, high, GapEnd(int(self.copies.thread[copy]), -1, high, "put"), cuts)
             elif ops.run_start_ps[run] < low:
-                out += causes.within_run(int(low), int(high), self._launch_of(run), cuts)
+                out += causes.within_run(low, high, self._launch_of(run), cuts)
             else:
-                out += causes.attribute(int(low), int(high), self._launch_of(run), cuts)
+                out += causes.attribute(low, high, self._launch_of(run), cuts)
         return self._in_windows(out, windows, tiles)
 
     def _in_windows(self, gaps: list[GapRow], windows: Windows, tiles: list[int]) -> list[tuple[int, GapRow]]:
         filled = [i for i in tiles if windows.end_ps[i] > windows.start_ps[i]]
-        ends = [windows.end_ps[i] for i in filled]
-        return [(filled[int(np.searchsorted(ends, gap.start_ps, side="right"))], gap) for gap in gaps]
+        ends = np.array([windows.end_ps[i] for i in filled], np.int64)
+        places = np.searchsorted(ends, np.array([gap.start_ps for gap in gaps], np.int64), side="right")
+        return [(filled[place], gap) for place, gap in zip(places.tolist(), gaps, strict=True)]
 
     def _launch_of(self, run: int) -> GapEnd:
         launch = int(self.joined.launch[run])
@@ -214,7 +216,7 @@ class _Join:
         return out
 
     def _sum_lane(
-        self, lane: int, windows: Windows, rows: list[int], gaps: list[GapRow]
+        self, lane: int, windows: Windows, rows: list[int], gaps: list[tuple[int, GapRow]]
     ) -> list[tuple[int, int, int, int, int]]:
         """(window, class, exclusive, total, foreign) for every window and class of a lane."""
         low = np.array([windows.start_ps[i] for i in rows], np.int64)
@@ -233,10 +235,14 @@ class _Join:
             counted = foreign_cover(self.ops, lane, op_step, step[tiles], low[tiles], high[tiles])
             for (tile, code), length in counted.items():
                 foreign[tiles[tile], code] = length
-        for gap in gaps:
+        place = {i: j for j, i in enumerate(rows)}
+        nested = [j for j, i in enumerate(rows) if windows.kind[i] == "nested"]
+        for window, gap in gaps:
             code = CLASSES.index(gap.cause)
-            for j in np.flatnonzero((low <= gap.start_ps) & (high >= gap.end_ps)):
-                exclusive[j, code] += gap.length_ps
+            exclusive[place[window], code] += gap.length_ps
+            for j in nested:
+                if low[j] <= gap.start_ps and high[j] >= gap.end_ps:
+                    exclusive[j, code] += gap.length_ps
         total[:, len(BUSY_CLASSES) :] = exclusive[:, len(BUSY_CLASSES) :]
         return [
             (i, code, int(exclusive[j, code]), int(total[j, code]), int(foreign[j, code]))
