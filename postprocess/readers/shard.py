@@ -501,7 +501,7 @@ def _note_losses(shard: _Shard) -> None:
         ("more_names", "warning", 'uses of names past the limit, recorded as "(more names)"'),
         ("more_texts", "warning", 'text arguments past the limit, recorded as "(more texts)"'),
         ("dropped_args", "warning", "arguments past the limits"),
-        ("reentered", "error", "spans not recorded: their object was entered again while it was open"),
+        ("reentered", "error", "spans not recorded: their object was entered again, or dropped, while it was open"),
         ("hook_errors", "warning", "exceptions in the profiler's own hooks"),
         ("write_errors", "error", f"failed writes of the shard, the last: {_errno_text(shard.end['last_errno'])}"),
     ):
