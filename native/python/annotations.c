@@ -58,7 +58,9 @@ static void span_dealloc(PyObject *self) {
     uint32_t count = span->count;
     bool is_inline = values == span->inline_values;
     if (is_inline) memcpy(kept, values, count * sizeof *kept);
-    span->generation = 0; /* entered and never left: nobody knows when it ended */
+    /* Entered and never left (an ExitStack that was dropped, say): nobody knows when it ended, so it is only counted. */
+    if (span->generation && span->generation == xpr_recording()) reentered++;
+    span->generation = 0;
     span->depth = 0;
     span->next_free = free_spans;
     free_spans = span;

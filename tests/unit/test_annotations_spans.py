@@ -227,6 +227,15 @@ def test_an_object_entered_again_is_not_mistimed_but_counted(stop: Stop) -> None
     assert [(d["code"], d["count"]) for d in profile["diagnostics"].to_pylist()] == [("reentered", 2)]
 
 
+def test_an_object_dropped_while_it_is_open_is_counted(stop: Stop) -> None:
+    trace("dropped").__enter__()
+    with trace("kept"):
+        pass
+    profile, totals = stop()
+    assert [row[0] for row in rows(profile)] == ["kept"]
+    assert totals["reentered"] == 1
+
+
 def test_open_spans_at_the_stop_have_no_duration(stop: Stop) -> None:
     outer = trace("outer", layer=1)
     outer.__enter__()

@@ -150,7 +150,7 @@ struct xpr_end_record {
     uint64_t more_names;   /* uses of names past the limit, recorded as "(more names)" */
     uint64_t more_texts;   /* uses of text arguments past the limit, recorded as "(more texts)" */
     uint64_t dropped_args; /* arguments past XPR_MAX_ARGS or past the limit of schemas */
-    uint64_t reentered;    /* spans not recorded because their object was entered again while it was open */
+    uint64_t reentered;    /* spans not recorded: their object was entered again, or dropped, while it was open */
     uint64_t hook_errors;  /* exceptions of hooks, swallowed */
     uint64_t write_errors;
     uint64_t last_errno; /* of those, 0: none */
