@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ _END_FIELDS = (
 # A clock that is steered gains or loses at most 500 ppm; what is more was a step.
 _STEP_NS = 1_000_000
 _STEER_PPM = 600
+_FAR_PS = float(2**62)
 
 U64 = np.dtype("<u8")
 
@@ -74,7 +76,8 @@ class _Shard:
     diagnostics: list[tuple[str, str, str, str, int, str]] = field(default_factory=list)
 
     def note(self, severity: str, code: str, place: str, count: int, message: str) -> None:
-        self.diagnostics.append((severity, code, self.file, place, count, message))
+        # A damaged total may be any number; the column holds int64.
+        self.diagnostics.append((severity, code, self.file, place, min(max(count, 0), 2**63 - 1), message))
 
 
 def read_shard(path: str | os.PathLike[str]) -> Profile:
@@ -150,8 +153,12 @@ def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any]) -> None:
             if sequence != expected:
                 missing = f"chunk {sequence} follows chunk {expected - 1}"
                 shard.note("error", "shard_damaged", f"byte {at}", abs(sequence - expected), missing)
-            if not _read_chunk(shard, kind, thread, content[body:following]):
-                unknown[kind] = unknown.get(kind, 0) + 1
+            try:
+                if not _read_chunk(shard, kind, thread, content[body:following]):
+                    unknown[kind] = unknown.get(kind, 0) + 1
+            except (struct.error, ValueError):
+                message = f"the content of a chunk of type {kind} makes no sense"
+                shard.note("error", "shard_damaged", f"byte {at}", 1, message)
         expected = sequence + 1
         at = following
     for kind, count in sorted(unknown.items()):
@@ -172,47 +179,45 @@ def _read_cut_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any,
 
 
 def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any]) -> bool:
-    if kind == _EVENTS:
-        shard.slots.append((thread, body))
-    elif kind == _CLOCK:
-        shard.clock.append(body)
+    """Takes one chunk apart. False: of a type unknown here. Raises struct.error or ValueError for nonsense in it."""
+    if kind in (_EVENTS, _CLOCK):
+        if len(body) % _SLOT_BYTES:
+            raise ValueError(len(body))
+        if kind == _EVENTS:
+            shard.slots.append((thread, body))
+        else:
+            shard.clock.append(body)
     elif kind == _STRINGS:
-        for identity, text in _records(body, "<II"):
+        for (identity, _), text in _records(body, "<II", 1):
             shard.strings[identity] = text.decode("utf-8", "replace")
     elif kind == _THREADS:
-        raw = body.tobytes()
-        at = 0
-        while at < len(raw):
-            index, length, tid = struct.unpack_from("<IIQ", raw, at)
-            shard.threads[index] = (tid, raw[at + 16 : at + 16 + length].decode("utf-8", "replace"))
-            at += 16 + (length + 7) // 8 * 8
+        for (index, _, tid), text in _records(body, "<IIq", 1):
+            shard.threads[index] = (tid, text.decode("utf-8", "replace"))
     elif kind == _SCHEMAS:
-        raw = body.tobytes()
-        at = 0
-        while at < len(raw):
-            identity, count, kinds = struct.unpack_from("<IIQ", raw, at)
-            shard.schemas[identity] = (struct.unpack_from(f"<{count}I", raw, at + 16), kinds)
-            at += 16 + (4 * count + 7) // 8 * 8
+        for (identity, count, kinds), keys in _records(body, "<IIQ", 4):
+            shard.schemas[identity] = (struct.unpack(f"<{count}I", keys), kinds)
     elif kind == _LOSSES:
-        for thread_index, *totals in struct.iter_unpack("<I4xQQQQ", body.tobytes()):
+        for thread_index, *totals in struct.iter_unpack("<I4xqqqq", body.tobytes()):
             shard.losses[thread_index] = (totals[0], totals[1], totals[2], totals[3])
     elif kind == _END:
-        shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}Q", body.data), strict=True))
+        shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}q", body.data), strict=True))
     else:
         return False
     return True
 
 
-def _records(body: np.ndarray[Any, Any], layout: str) -> list[tuple[int, bytes]]:
+def _records(body: np.ndarray[Any, Any], layout: str, unit_bytes: int) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    """Records of a fixed part, whose second field counts what follows in units, padded to 8 bytes."""
     raw = body.tobytes()
     head = struct.calcsize(layout)
-    found = []
     at = 0
     while at < len(raw):
-        identity, length = struct.unpack_from(layout, raw, at)
-        found.append((identity, raw[at + head : at + head + length]))
+        fixed = struct.unpack_from(layout, raw, at)
+        length = fixed[1] * unit_bytes
+        if at + head + length > len(raw):
+            raise ValueError(length)
+        yield fixed, raw[at + head : at + head + length]
         at += head + (length + 7) // 8 * 8
-    return found
 
 
 @dataclass(frozen=True)
@@ -227,20 +232,23 @@ class _TickMap:
         piece = np.clip(np.searchsorted(self.ticks, ticks, side="right") - 1, 0, len(self.ps_per_tick) - 1)
         # A piece is about a second long: its ticks fit a double exactly, and the product is good to a nanosecond.
         distance = (ticks - self.ticks[piece]).view(np.int64).astype(np.float64)
-        at_ps: np.ndarray[Any, Any] = self.at_ps[piece] + np.rint(distance * self.ps_per_tick[piece]).astype(np.int64)
+        # Only a damaged event lies 50 days from the samples; it is kept within what the column can hold.
+        distance_ps = np.clip(np.rint(distance * self.ps_per_tick[piece]), -_FAR_PS, _FAR_PS)
+        at_ps: np.ndarray[Any, Any] = self.at_ps[piece] + distance_ps.astype(np.int64)
         return at_ps
 
 
 def _tick_map(shard: _Shard) -> tuple[int, _TickMap | None]:
     """The origin (REALTIME ns at the first sample) and the map; None without two samples (one for MONOTONIC ticks)."""
-    if not shard.clock:
+    if not any(len(samples) for samples in shard.clock):
         return 0, None
     samples = np.concatenate(shard.clock).view(U64).reshape(-1, 4)
     ticks = samples[:, 0].copy()
     monotonic_ns = samples[:, 1].astype(np.int64)
     realtime_ns = samples[:, 2].astype(np.int64)
     origin_ns = int(realtime_ns[0])
-    keep = np.concatenate([[True], np.diff(ticks.view(np.int64)) > 0])
+    highest = np.maximum.accumulate(ticks)
+    keep = np.concatenate([[True], ticks[1:] > highest[:-1]])
     ticks, monotonic_ns, realtime_ns = ticks[keep], monotonic_ns[keep], realtime_ns[keep]
     if len(ticks) == 1:
         if shard.clock_kind != _MONOTONIC:
@@ -259,13 +267,13 @@ def _tick_map(shard: _Shard) -> tuple[int, _TickMap | None]:
 
 def _profile(shard: _Shard) -> Profile:
     origin_ns, tick_map = _tick_map(shard)
-    slots, thread, first, is_whole = _find_events(shard)
+    slots, thread, first, slot_count = _find_events(shard)
     if tick_map is None and len(first):
         message = "events without two clock samples before them: their times cannot be told"
         shard.note("error", "no_clock", "", len(first), message)
         first = first[:0]
-        is_whole = is_whole[:0]
-    events, args, texts, end_ps = _event_tables(shard, tick_map, slots, thread, first, is_whole)
+        slot_count = slot_count[:0]
+    events, args, texts, end_ps = _event_tables(shard, tick_map, slots, thread, first, slot_count)
     _note_losses(shard)
     threads = sorted(shard.threads.items())
     lines = schema.table(
@@ -305,7 +313,7 @@ def _profile(shard: _Shard) -> Profile:
 def _find_events(
     shard: _Shard,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """All slots (n, 4), the thread of each, the rows where an event begins, and whether all its slots are there."""
+    """All slots (n, 4), the thread of each, the rows where a whole event begins, and how many slots that one has."""
     known = [(thread, body) for thread, body in shard.slots if thread in shard.threads]
     lost = [body for thread, body in shard.slots if thread not in shard.threads]
     if lost:
@@ -313,7 +321,7 @@ def _find_events(
         shard.note("error", "unknown_thread", "", count, "event slots of threads whose record is damaged")
     if not known:
         none = np.zeros(0, np.int64)
-        return np.zeros((0, 4), U64), none, none, none.astype(bool)
+        return np.zeros((0, 4), U64), none, none, none
     slots = np.concatenate([body for _, body in known]).view(U64).reshape(-1, 4)
     thread = np.repeat([t for t, _ in known], [len(body) // _SLOT_BYTES for _, body in known])
     kind = (slots[:, 2] >> np.uint64(32)) & np.uint64(0xFF)
@@ -325,7 +333,7 @@ def _find_events(
     broken = int(len(first) - is_whole.sum())
     if broken:
         shard.note("warning", "event_cut", "", broken, "events whose arguments are incomplete; not read")
-    return slots, thread, first[is_whole], is_whole[is_whole]
+    return slots, thread, first[is_whole], there[is_whole]
 
 
 def _event_tables(
@@ -334,7 +342,7 @@ def _event_tables(
     slots: np.ndarray[Any, Any],
     thread: np.ndarray[Any, Any],
     first: np.ndarray[Any, Any],
-    is_whole: np.ndarray[Any, Any],
+    slot_count: np.ndarray[Any, Any],
 ) -> tuple[pa.Table, pa.Table, pa.Table, int]:
     if tick_map is None or not len(first):
         return schema.empty("events"), schema.empty("args"), schema.empty("texts"), 0
@@ -349,9 +357,7 @@ def _event_tables(
     start_ps = stamp_ps - past_ps
     duration_ps = end_ps - start_ps
 
-    line_of = np.zeros(max(shard.threads) + 1, np.int32)
-    line_of[sorted(shard.threads)] = np.arange(len(shard.threads), dtype=np.int32)
-    line = line_of[thread[first]]
+    line = np.searchsorted(np.array(sorted(shard.threads)), thread[first]).astype(np.int32)
     order = _parents_first(line, start_ps, np.where(is_open, np.iinfo(np.int64).max, duration_ps))
 
     names, name_row = _dictionary(shard, word & np.uint64(0xFFFFFFFF))
@@ -367,7 +373,8 @@ def _event_tables(
     )
     row_of = np.empty(len(first), np.int64)
     row_of[order] = np.arange(len(first))
-    args, texts = _args_tables(shard, slots, first, (word >> np.uint64(48)).astype(np.int64), row_of)
+    schema_id = _usable_schemas(shard, (word >> np.uint64(48)).astype(np.int64), slot_count)
+    args, texts = _args_tables(shard, slots, first, schema_id, row_of)
     return events, args, texts, int(end_ps.max())
 
 
@@ -390,7 +397,8 @@ def _dictionary(shard: _Shard, ids: np.ndarray[Any, Any]) -> tuple[pa.Array, np.
     """The strings of these ids, each once, and for each id its row among them."""
     ids = ids.astype(np.int64)
     largest = int(ids.max()) if len(ids) else 0
-    if largest > max(shard.strings, default=0) + len(ids):  # damaged: no table by id
+    if largest > max(shard.strings, default=0) + len(ids) or (len(ids) and int(ids.min()) < 0):
+        # Damaged ids: a table by id could be of any size.
         used, row = np.unique(ids, return_inverse=True)
     else:
         is_used = np.zeros(largest + 1, np.bool_)
@@ -406,6 +414,23 @@ def _dictionary(shard: _Shard, ids: np.ndarray[Any, Any]) -> tuple[pa.Array, np.
     return pa.array(texts, pa.string()), row.astype(np.int32)
 
 
+def _usable_schemas(
+    shard: _Shard, schema_id: np.ndarray[Any, Any], slot_count: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """The events' schemas, 0 where the schema is unknown or describes more arguments than the event has slots for."""
+    slots_for = np.full(int(schema_id.max()) + 1, np.iinfo(np.int64).max)
+    slots_for[0] = 1
+    for identity, (keys, _) in shard.schemas.items():
+        if identity < len(slots_for):
+            slots_for[identity] = 1 + (len(keys) + 1) // 3
+    is_bad = slot_count < slots_for[schema_id]
+    if not is_bad.any():
+        return schema_id
+    message = "events whose arguments' schema is damaged; read without arguments"
+    shard.note("error", "unknown_schema", "", int(is_bad.sum()), message)
+    return np.where(is_bad, 0, schema_id)
+
+
 def _args_tables(
     shard: _Shard,
     slots: np.ndarray[Any, Any],
@@ -413,12 +438,6 @@ def _args_tables(
     schema_id: np.ndarray[Any, Any],
     row_of: np.ndarray[Any, Any],
 ) -> tuple[pa.Table, pa.Table]:
-    for used in (np.flatnonzero(np.bincount(schema_id)[1:]) + 1).tolist():
-        if used not in shard.schemas:
-            chosen = schema_id == used
-            message = "events whose arguments' schema is damaged; read without arguments"
-            shard.note("error", "unknown_schema", f"schema {used}", int(chosen.sum()), message)
-            schema_id = np.where(chosen, 0, schema_id)
     if not schema_id.any():
         return schema.empty("args"), schema.empty("texts")
     # Where each event's arguments lie in the table follows from how many each has: nothing needs to be sorted.
@@ -484,7 +503,11 @@ def _note_losses(shard: _Shard) -> None:
         ("dropped_args", "warning", "arguments past the limits"),
         ("reentered", "error", "spans not recorded: their object was entered again while it was open"),
         ("hook_errors", "warning", "exceptions in the profiler's own hooks"),
-        ("write_errors", "error", f"failed writes of the shard, the last: {os.strerror(shard.end['last_errno'])}"),
+        ("write_errors", "error", f"failed writes of the shard, the last: {_errno_text(shard.end['last_errno'])}"),
     ):
         if shard.end[code]:
             shard.note(severity, code, "", shard.end[code], message)
+
+
+def _errno_text(number: int) -> str:
+    return os.strerror(number) if 0 <= number < 4096 else f"error {number}"

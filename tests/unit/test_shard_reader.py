@@ -222,6 +222,32 @@ def test_any_flipped_byte_costs_at_most_its_chunk(tmp_path: Path) -> None:
         assert codes & {"shard_damaged", "shard_truncated"}, f"byte {at} was changed unnoticed"
 
 
+def test_nonsense_with_a_right_checksum_does_not_break_the_reader(tmp_path: Path) -> None:
+    content = small_shard(tmp_path / "x.xpr")
+    rng = np.random.default_rng(7)
+    path = tmp_path / "nonsense.xpr"
+    told = 0
+    for _ in range(300):
+        chunks = []
+        at = HEADER_BYTES
+        while at < len(content):
+            _, kind, _, length, sequence, line, _ = struct.unpack_from("<IHHQIIQ", content, at)
+            body = bytearray(content[at + CHUNK_BYTES : at + CHUNK_BYTES + length])
+            if rng.random() < 0.3 and body:
+                for place in rng.integers(0, len(body), 3):
+                    body[place] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, int(rng.integers(256))])
+            if rng.random() < 0.05:
+                body = body[: int(rng.integers(0, len(body) + 1)) // 8 * 8]
+            chunks.append(chunk(sequence, kind, bytes(body), line))
+            at += CHUNK_BYTES + length
+        path.write_bytes(content[:HEADER_BYTES] + b"".join(chunks))
+        profile = read_shard(path)
+        told += profile["diagnostics"].num_rows
+        assert profile["events"].num_rows <= 24
+        assert not profile["args"].num_rows or max(profile["args"]["event"].to_pylist()) < profile["events"].num_rows
+    assert told > 50
+
+
 def test_unknown_chunks_are_skipped_and_told(tmp_path: Path) -> None:
     samples = (CLOCK, clock((0, 0, 0), (10**6, 10**6, 10**6)))
     path = shard(tmp_path / "x.xpr", samples, NAMES, (99, bytes(16)), THREAD, (99, b""), (EVENTS, event(5, 5)))
