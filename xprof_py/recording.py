@@ -132,7 +132,7 @@ class Recording:
         fence.prepare()
         try:
             self._xla.start(os.fspath(self.folder.root))
-        except XlaError as error:
+        except Exception as error:
             self._collectors["xla"] = {"used": False, "why": "could not start", "error": str(error)}
             self.say(f"XLA is not profiled: {error}")
             return
@@ -368,7 +368,7 @@ class Recording:
                 # Named before it exists: another process of the job then knows the file for one of its siblings'.
                 self._write(state)
                 self._keep_xla(result)
-            except (XlaError, OSError) as error:
+            except Exception as error:
                 with self._lock:
                     self._collectors["xla"].update(used=False, why="lost", error=str(error))
                     self.document["files"].pop("xplane", None)

@@ -17,7 +17,14 @@ def runs_of(ops, module="jit_update"):
 
 
 def test_a_whole_block_is_profiled_to_its_last_run(model, host_events):
-    outcome = model("with capture(RUN):\n    train(x, 0, 30)\nprint('trained')")
+    outcome = model(
+        """
+with capture(RUN):
+    train(x, 0, 30)
+time.sleep(0.1)
+assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
+"""
+    )
     document = outcome.document()
     assert outcome.stderr == ""
     assert document["collectors"]["xla"]["used"] is True
