@@ -221,7 +221,23 @@ def parse_case(text: str, source: str) -> Case:
         raise CaseError(f"{source}: no title")
     if case.end_ps <= case.start_ps:
         raise CaseError(f"{source}: no capture, or an empty one")
+    _check_inside(case, source)
     return case
+
+
+def _check_inside(case: Case, source: str) -> None:
+    """What ends after the capture is not in a trace: it is open (``START..``), or its marker comes ``never``."""
+    times: list[tuple[str, int | None]] = []
+    for thread in case.threads:
+        times += [(f"{span.kind} {span.name}", span.end_ps or span.start_ps) for span in walk(thread.spans)]
+    for lane in case.lanes:
+        times += [("copy", end_ps) for _, end_ps in lane.copies]
+        for run in lane.runs:
+            times.append((f"the wait for {run.function} {run.run_id}", run.wait_ps))
+            times += [(op.name, t) for op in all_ops(run.ops) for t in (op.end_ps, op.marker_ps)]
+    for what, time_ps in times:
+        if time_ps is not None and not case.start_ps <= time_ps <= case.end_ps:
+            raise CaseError(f"{source}: {what} at {time_ps} ps lies outside the capture")
 
 
 def _tree(text: str, source: str) -> list[_Node]:
@@ -449,6 +465,11 @@ def _expected_run(node: _Node) -> ExpectedRun:
     lane = int(names[3]) if len(names) == 4 and names[2] == "lane" else None
     step = None if joined[0] == "-" else step_ref(joined[0], node.place)
     return ExpectedRun(names[0], int(names[1]), lane, step, joined[1])
+
+
+def all_ops(ops: list[Op]) -> list[Op]:
+    """Every op, a container before what it holds."""
+    return [found for op in ops for found in (op, *all_ops(op.children))]
 
 
 def walk(spans: list[Span]) -> Iterator[Span]:

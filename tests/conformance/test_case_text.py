@@ -91,6 +91,7 @@ def test_a_case_reads_as_it_is_written() -> None:
             MINIMAL + "lane 0\n  run f 1\n    dot 1..3\n      dot.2 1..2\n",
             "x:8: only while, conditional, call hold ops",
         ),
+        (MINIMAL + "lane 0\n  run f 1\n    dot 1..11\n", "x: dot at 11000000000 ps lies outside the capture"),
         (MINIMAL + "expect lane 0\n  body 0..1\n", "x:7: a window is head, step, nested or tail"),
     ],
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from conformance.case_text import Case, CaseError, Lane, Op, Program, Run, Span, Thread, walk
+from conformance.case_text import Case, CaseError, Lane, Op, Program, Run, Span, Thread, all_ops, walk
 from xprof_py.postprocess.schema import Kind
 
 Where = Literal["shard", "xspace"]
@@ -273,7 +273,7 @@ class _Builder:
             pool.events.append(TraceEvent(f"end: {op.name}", op.marker_ps, 0, closing))
 
     def run_wait(self, run: Run, lane: Lane) -> None:
-        ops = list(_all_ops(run.ops))
+        ops = all_ops(run.ops)
         if not ops or any(op.end_ps is None or op.unfinished for op in ops):
             return
         own_end_ps = max(op.end_ps or 0 for op in ops)
@@ -284,7 +284,3 @@ class _Builder:
             self.inline[run.inline].append(event)
         else:
             self.pool("tf_XLAPjRtCpuClient", f"waits {lane.ordinal}").events.append(event)
-
-
-def _all_ops(ops: list[Op]) -> list[Op]:
-    return [found for op in ops for found in (op, *_all_ops(op.children))]
