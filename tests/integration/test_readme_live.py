@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+CHECKOUT = Path(__file__).resolve().parents[2]
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
 TRAINING = """
 import time
@@ -44,7 +46,9 @@ def test_the_quick_start_works_as_it_is_written(tmp_path: Path) -> None:
     assert [command for command, _ in commands] == ["analyze", "report"]
     for command in commands:
         run([sys.executable, "-m", "xprof_py", *command], tmp_path)
-    assert (tmp_path / "runs/first/analysis/summary.json").is_file()
+    summary = json.loads((tmp_path / "runs/first/analysis/summary.json").read_text())
+    described = (CHECKOUT / "docs" / "files.md").read_text(encoding="utf-8")
+    assert set(summary) == set(re.findall(r"^\| `(\w+)(?:\[\])?` \|", described, re.MULTILINE))
     in_python = re.search(r"or in Python: `(p = [^`]*)`", README)
     assert in_python is not None
     said = run([sys.executable, "-c", f"import xprof_py; {in_python[1]}; print(type(p['breakdown']))"], tmp_path)
