@@ -58,4 +58,13 @@ def test_a_run_folder_of_ones_own_is_not_replaced(tmp_path: Path) -> None:
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert again.returncode == 1
     assert "mine" in again.stderr
+    assert "Traceback" not in again.stderr
     assert sorted(str(file) for file in kept.rglob("*")) == before
+
+
+def test_a_demo_of_no_steps_is_wrong_usage(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "xprof_py", "demo", "--steps", "0"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert "--steps" in ran.stderr
+    assert list(tmp_path.iterdir()) == []
