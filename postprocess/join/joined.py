@@ -51,7 +51,9 @@ class _Join:
         self.thread_of_line = thread_of_line(profile, self.events)
         self.host_line = self._host_lines()
         self.steps: Steps = read_steps(self.events, self.thread_of_line)
-        self.activity = HostActivity(self.events, self.thread_of_line, self.host_line, self.steps)
+        self.activity = HostActivity(
+            self.events, self.thread_of_line, self.host_line, self.steps, profile.capture_start_ps
+        )
         self.launches: Launches = read_launches(self.events, self.host_line)
         self.ops: DeviceOps = read_ops(profile, self.events)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
