@@ -3,7 +3,8 @@
 A gap [a, b) ends with op X. L is the end of X's launch, or b if the launch is still open then; m = min(b, max(a, L)).
 [m, b) is `device_wait`. [a, m) came of a late launch: its causes share it in proportion to the self time of what the
 launching thread did between S and L, where S is the later of the end of its last wait in which device work ended and
-the end of the launch of the previous late gap that the thread ended.
+the end of the launch of the previous late gap that the thread ended. In the windows of steps S is no earlier than the
+first of them: what a program does before its steps is no cause of theirs.
 """
 
 from __future__ import annotations
@@ -61,13 +62,20 @@ class GapCauses:
     """Attributes the gaps of one lane, in order of time: an earlier late launch bounds where a gap's causes begin."""
 
     def __init__(
-        self, events: Events, steps: Steps, activity: HostActivity, work_ends_ps: Int64, capture_start_ps: int
+        self,
+        events: Events,
+        steps: Steps,
+        activity: HostActivity,
+        work_ends_ps: Int64,
+        capture_start_ps: int,
+        first_window_ps: int,
     ) -> None:
         self._events = events
         self._steps = steps
         self._activity = activity
         self._work_ends = np.sort(work_ends_ps)
         self._capture_start = capture_start_ps
+        self._first_window = first_window_ps
         self._last_late: dict[int, int] = {}
         self._wait_ends: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
 
@@ -126,12 +134,16 @@ class GapCauses:
 
     def _shared(self, start: int, end: int, since: int, ended_by: GapEnd, cuts: list[int]) -> list[GapRow]:
         pieces = self._activity.between(ended_by.thread, since, end)
+        in_steps = pieces
+        if since < self._first_window < end:
+            in_steps = self._activity.between(ended_by.thread, self._first_window, end)
         edges = [start, *cuts[bisect_right(cuts, start) : bisect_left(cuts, end)], end]
         rows: list[GapRow] = []
         for low, high in itertools.pairwise(edges):
             if high > low:
                 # A piece of the gap takes only host work begun before its end.
-                begun = [piece for piece in pieces if piece.start_ps < high]
+                done = pieces if low < self._first_window else in_steps
+                begun = [piece for piece in done if piece.start_ps < high]
                 rows += self._share_out(low, high, begun, ended_by)
         return rows
 

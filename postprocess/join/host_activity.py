@@ -42,7 +42,10 @@ class Wait:
 class HostActivity:
     """The host threads of one process. Threads are worked out when first asked for."""
 
-    def __init__(self, events: Events, thread_of_line: Int64, host_line: Bool, steps: Steps) -> None:
+    def __init__(
+        self, events: Events, thread_of_line: Int64, host_line: Bool, steps: Steps, capture_start_ps: int
+    ) -> None:
+        self._capture_start = capture_start_ps
         self._events = events
         self._steps = steps
         self._thread = thread_of_line[events.line] if events.count else events.line
@@ -91,8 +94,9 @@ class HostActivity:
             if not has_consumer[row]:
                 continue
             first = begun.pop(int(consumer[row]), None)
-            if first is not None:
-                waits.append(Wait(int(events.start_ps[first]), int(events.end_ps[row]), first))
+            # A wait without a beginning began before the capture.
+            start = self._capture_start if first is None else int(events.start_ps[first])
+            waits.append(Wait(start, int(events.end_ps[row]), int(row) if first is None else first))
         # A wait that never returned is open until the end of the capture.
         last = int(events.end_ps.max()) if events.count else 0
         waits += [Wait(int(events.start_ps[row]), last, row) for row in begun.values()]

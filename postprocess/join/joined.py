@@ -51,7 +51,9 @@ class _Join:
         self.thread_of_line = thread_of_line(profile, self.events)
         self.host_line = self._host_lines()
         self.steps: Steps = read_steps(self.events, self.thread_of_line)
-        self.activity = HostActivity(self.events, self.thread_of_line, self.host_line, self.steps)
+        self.activity = HostActivity(
+            self.events, self.thread_of_line, self.host_line, self.steps, profile.capture_start_ps
+        )
         self.launches: Launches = read_launches(self.events, self.host_line)
         self.ops: DeviceOps = read_ops(profile, self.events)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
@@ -158,8 +160,9 @@ class _Join:
         cover = cover_lane(ops, lane)
         mine = np.flatnonzero((ops.lane == lane) & ops.leaf)
         starts, ends = ops.start_ps[mine], ops.open_end_ps[mine]
-        causes = GapCauses(self.events, self.steps, self.activity, ends, self.start)
         tiles = [i for i in rows if windows.kind[i] != "nested"]
+        # The first row of a lane is its head, which ends where the first window begins.
+        causes = GapCauses(self.events, self.steps, self.activity, ends, self.start, windows.end_ps[tiles[0]])
         cuts = sorted({windows.end_ps[i] for i in tiles})
         out: list[GapRow] = []
         last_launch = self._last_launch(lane)
@@ -204,7 +207,7 @@ class _Join:
 
     def _host_gaps(self, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
         """A process without a device: every window is gap on its step's thread."""
-        causes = GapCauses(self.events, self.steps, self.activity, np.empty(0, np.int64), self.start)
+        causes = GapCauses(self.events, self.steps, self.activity, np.empty(0, np.int64), self.start, self.start)
         out = []
         for i in rows:
             low, high, step = windows.start_ps[i], windows.end_ps[i], windows.step[i]
@@ -328,7 +331,7 @@ class _Join:
                 "warning",
                 "copies_without_lane",
                 self.ops.unplaced_copies,
-                "copies that name no device among several lanes: they are in no lane's breakdown",
+                "copies that name no device, and no one lane is theirs: they are in no breakdown",
             )
         unknown_ops = int((self.ops.hlo_op[self.ops.run >= 0] < 0).sum())
         if unknown_ops:

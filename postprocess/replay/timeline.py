@@ -64,7 +64,7 @@ def read_timeline(profile: Profile) -> Timeline:
     launch_line = integers(launches, "line")
     launching = sorted({int(threads[line]) for line in launch_line} | {int(t) for t in steps.thread[: steps.outer]})
     host_line = np.isin(threads, np.array(launching, np.int64))
-    activity = HostActivity(events, threads, host_line, steps)
+    activity = HostActivity(events, threads, host_line, steps, profile.capture_start_ps)
     work = _read_work(profile, events, threads)
     start = min([profile.capture_start_ps, *(int(s) for s in steps.start_ps[:1]), *(w.start_ps for w in work[:1])])
     end = max([profile.capture_end_ps, *(w.end_ps for w in work)])

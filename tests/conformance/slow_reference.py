@@ -187,7 +187,10 @@ class _Reference:
                 late_ps = max(0, min(piece_b, m) - min(late_from_ps, piece_b))
                 shares: Counter[Share] = Counter()
                 if late_ps:
-                    weights = self.self_times(thread, bound_ps, launch_ps, piece_b)
+                    # In the windows of steps nothing from before the first of them is blamed.
+                    first_ps = boundaries_ps[0]
+                    since_ps = bound_ps if piece_a < first_ps else max(bound_ps, first_ps)
+                    weights = self.self_times(thread, since_ps, launch_ps, piece_b)
                     shares.update(_split(late_ps, weights))
                 shares["device_wait", None] += piece_b - piece_a - late_ps
                 yield piece_a, piece_b, shares
