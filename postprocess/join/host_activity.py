@@ -100,10 +100,6 @@ class HostActivity:
         # A wait that never returned is open until the end of the capture.
         last = int(events.end_ps.max()) if events.count else 0
         waits += [Wait(int(events.start_ps[row]), last, row) for row in begun.values()]
-        waits += [
-            Wait(int(events.start_ps[row]), int(events.end_ps[row]), int(row))
-            for row in np.flatnonzero(mine & (self._evidence == Evidence.WAIT))
-        ]
         return sorted(waits, key=lambda wait: (wait.start_ps, wait.end_ps))
 
     def pieces(self, thread: int) -> list[Piece]:

@@ -29,7 +29,6 @@ HAND_OVER, HAND_OVER_BEGIN, HAND_OVER_END = (
 )
 COPIES_TO_DEVICE = frozenset({"H2D Dispatch", "CommonPjRtClient::LinearizeIntoImpl"})
 PUTS = frozenset({"DevicePutWithSharding", "DevicePut", "shard_args"})
-WAITS = frozenset({"Wait for LaunchOnDevice completion"})
 
 COMPILES = frozenset(
     {
@@ -49,7 +48,8 @@ MONITORING_STAGES = {
 _DISPATCH = re.compile(
     r"PjitFunction\(|ParseArguments$|CommonPjRt|PjRt|ExecuteReplicated|shard_args$|DevicePut|[Bb]atched_?[Cc]opy|"
     r"BatchedCopyToDevice|PythonRefManager::|Handle inputs$|Handle input event recording$|AllocateOutputBuffers|"
-    r"Wait for (donation|usage) holds$|np\.asarray\(jax\.Array\)$|ArrayImpl\.|Transpose::Execute|ThunkExecutor::|"
+    r"Wait for (LaunchOnDevice completion|(donation|usage) holds)$|"
+    r"np\.asarray\(jax\.Array\)$|ArrayImpl\.|Transpose::Execute|ThunkExecutor::|"
     r"jax\.jit$|pmap_|Transfer(To|From)|copy_to_host_async|ThreadpoolListener::"
 )
 
@@ -102,8 +102,6 @@ def evidence_of(name: str) -> Evidence:
     """What an event of another tool's trace (schema.Kind.PLAIN) is evidence of, by its name."""
     if name in COMPILES:
         return Evidence.COMPILER
-    if name in WAITS:
-        return Evidence.WAIT
     if _DISPATCH.match(name):
         return Evidence.HOST
     frame = _PYTHON_FRAME.match(name)
