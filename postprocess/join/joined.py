@@ -79,6 +79,10 @@ class _Join:
         self.diagnostics: list[dict[str, object]] = []
         planes = set(profile["lines"]["plane"].to_pylist())
         self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
+        # Without its device a step must not pass for one of a program that has none.
+        self.no_device = str(profile.metadata.get("no_device") or "")
+        if self.unread_planes:
+            self.no_device = "the work of its GPU or TPU is not joined in this version"
 
     def _host_lines(self) -> Bool:
         """Lines of threads that run the user's program. XLA's own pools are lines of other names."""
@@ -259,13 +263,18 @@ class _Join:
         ran = set(self.run_step.tolist()) | set(self.run_nested.tolist())
         launched = set(self.launch_step.tolist())
         for step in range(steps.outer):
-            if self.unread_planes:
-                phase[step], reason[step] = "unmeasured", "the work of its GPU or TPU is not joined in this version"
+            if self.no_device:
+                phase[step], reason[step] = "unmeasured", self.no_device
             elif self.ops.lanes and step not in ran:
                 phase[step] = "unmeasured"
                 reason[step] = "its runs could not be joined" if step in launched else "no program ran in it"
         warm = warmup_steps(
-            self.ops, self.launches, self.joined.launch, self.run_step, self.program_name, self.compiles.count_by_key()
+            self.ops,
+            self.launches,
+            self.joined.launch,
+            self._step_or_window(windows),
+            self.program_name,
+            self.compiles.count_by_key(),
         )
         cut_off_puts = [
             int(self._step_of(self.events.start_ps[[put]], self.events.line[[put]])[0])
@@ -279,14 +288,42 @@ class _Join:
             cut_off_puts,
             [int(self.run_step[run]) for run in self._unfinished_runs()],
         )
+        for step in self._begun_before(windows):
+            partial.setdefault(step, "work launched before the capture was in flight")
         for found, name in ((warm, "warmup"), (partial, "partial")):
             for step, why in found.items():
-                if not self.unread_planes:
+                if not self.no_device:
                     phase[step], reason[step] = name, why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
         self._mark_outliers(windows, breakdown, phase, reason)
         return phase, reason
+
+    def _step_or_window(self, windows: Windows) -> Int64:
+        """Per run its step; for a run launched outside steps the step whose window it starts in, -1 without."""
+        out = self.run_step.copy()
+        for i, step in enumerate(windows.step):
+            if windows.kind[i] == "step":
+                inside = (self.ops.run_start_ps >= windows.start_ps[i]) & (self.ops.run_start_ps < windows.end_ps[i])
+                out[(out < 0) & inside & (self.ops.run_lane == windows.lane[i])] = step
+        return out
+
+    def _begun_before(self, windows: Windows) -> list[int]:
+        """First steps of lanes whose window holds runs that were launched before the capture."""
+        out = []
+        for lane in range(len(self.ops.lanes)):
+            mine = np.flatnonzero(self.ops.run_lane == lane)
+            joined = self.joined.launch[mine] >= 0
+            first = int(np.argmax(joined)) if joined.any() else len(mine)
+            before = mine[:first]
+            filled = [
+                i
+                for i, kind in enumerate(windows.kind)
+                if kind == "step" and windows.lane[i] == lane and windows.end_ps[i] > windows.start_ps[i]
+            ]
+            if filled and len(before) and self.ops.run_end_ps[before].max() > windows.start_ps[filled[0]]:
+                out.append(windows.step[filled[0]])
+        return out
 
     def _mark_outliers(
         self,

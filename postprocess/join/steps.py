@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from xprof_py.postprocess.join.columns import Events, Int64
-from xprof_py.postprocess.join.threads import markers
 from xprof_py.postprocess.schema import Kind
 
 
@@ -61,12 +60,12 @@ class Steps:
 
 
 def read_steps(events: Events, thread_of_line: Int64) -> Steps:
-    """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`)."""
+    """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`), ours among them."""
     rows = np.flatnonzero(events.kind == Kind.STEP)
     if not len(rows):
         is_root, _ = events.argument("_r")
         has_number, _ = events.argument("step_num")
-        rows = np.flatnonzero(is_root & has_number & ~markers(events))
+        rows = np.flatnonzero(is_root & has_number)
     # Steps of two threads may begin at one instant: what counts first must not depend on the order of the lines.
     number = events.argument("step_num")[1][rows]
     rank_of = {code: rank for rank, code in enumerate(sorted(range(len(events.names)), key=events.names.__getitem__))}

@@ -39,8 +39,12 @@ def build_summary(
     is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
     """
     phases = breakdown.used_phases(merged)
-    shares = breakdown.shares(merged, phases)
     steps = step_classes.filter(pc.equal(step_classes["kind"], "step"))
+    shares = breakdown.shares(merged, phases)
+    counts = _step_counts(steps, phases)
+    if 2 * counts["phases"]["unmeasured"] > counts["count"]:
+        # What most steps did is not known: the few others are no sample of them.
+        shares = None
     used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     step_ms = _step_ms(used)
@@ -65,12 +69,12 @@ def build_summary(
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
         "capture": processes[0]["capture"] if processes else None,
-        "steps": _step_counts(steps, phases),
-        "step_ms": _quantiles(step_ms),
+        "steps": counts,
+        "step_ms": _quantiles(_step_ms(_of_main_name(used))),
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": verdict_rule.verdict(shares, predicted, evidence) if shares else None,
+        "verdict": _verdict(shares, predicted, evidence, processes),
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
@@ -84,9 +88,24 @@ def build_summary(
     }
 
 
+def _verdict(
+    shares: dict[str, dict[str, float]] | None,
+    predicted: verdict_rule.Prediction | None,
+    evidence: dict[str, list[dict[str, Any]]],
+    processes: Sequence[dict[str, Any]],
+) -> dict[str, Any] | None:
+    if shares is None:
+        return None
+    return verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
+
+
 def _no_steps(steps: pa.Table) -> dict[str, Any]:
     if steps.num_rows:
-        why = "no step could be measured: the reasons stand with the steps"
+        unmeasured = steps.filter(pc.equal(steps["phase"], "unmeasured"))["reason"].to_pylist()
+        reason = Counter(unmeasured).most_common(1)
+        why = f"{len(unmeasured)} of {steps.num_rows} steps could not be measured" + (
+            f": {reason[0][0]}" if reason else ""
+        )
     else:
         why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
     return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
@@ -131,6 +150,7 @@ def _step_counts(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
         "phases": {p: counts.get(p, 0) for p in ("warmup", "steady", "outlier", "partial", "unmeasured")},
         "missing": missing,
         "used": "steady" if phases == ("steady",) else "all measured",
+        "by_name": _by_name(steps.filter(pc.is_in(steps["phase"], pa.array(phases)))),
     }
 
 
@@ -138,6 +158,22 @@ def _step_ms(used: pa.Table) -> list[float]:
     """Per step: the window in ms, mean over lanes."""
     means = used.group_by(["name", "number", "occurrence"]).aggregate([("window_ps", "mean")])
     return [float(v) / 1e9 for v in means["window_ps_mean"].to_pylist()]
+
+
+def _of_main_name(used: pa.Table) -> pa.Table:
+    """The steps of the name that takes most time: train and eval steps have no common median."""
+    totals = used.group_by("name").aggregate([("window_ps", "sum")])
+    totals = totals.sort_by([("window_ps_sum", "descending"), ("name", "ascending")])
+    return used.filter(pc.equal(used["name"], totals["name"][0])) if totals.num_rows else used
+
+
+def _by_name(used: pa.Table) -> dict[str, Any]:
+    """Per step name: how many steps count, and their times in ms."""
+    out = {}
+    for name in sorted(set(used["name"].to_pylist())):
+        times = _step_ms(used.filter(pc.equal(used["name"], name)))
+        out[name] = {"count": len(times), "step_ms": _quantiles(times)}
+    return out
 
 
 def _quantiles(step_ms: list[float]) -> dict[str, float] | None:
