@@ -67,14 +67,15 @@ class _Join:
         self.program_name = self._program_names()
         self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
         program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
+        self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.joined: RunJoin = join_runs(
             self.ops,
             self.launches,
+            self.launch_step,
             program_key,
-            drained_end=bool(profile.metadata.get("drained", True)),
+            drained_end=profile.metadata.get("drained"),
             drained_start=self._first_compiled_here(program_key),
         )
-        self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.run_step, self.run_nested = self._run_steps()
         self.diagnostics: list[dict[str, object]] = []
         planes = set(profile["lines"]["plane"].to_pylist())
