@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,6 +84,26 @@ def _host_windows(windows: Windows, steps: Steps, start: int, end: int) -> None:
         windows.add(0, "step", step, at, reach)
         at = reach
     windows.add(0, "tail", -1, at, end)
+
+
+def step_times(windows: Iterable[tuple[int, int, int, int]], count: int) -> list[int]:
+    """The time of each step over all lanes, in ps: max over lanes of b(k), less that of b(k-1) (BREAKDOWN.md 6).
+
+    ``windows``: (lane, step, start_ps, end_ps) of the outermost steps 0 to ``count`` - 1, each lane's in order of step.
+    A lane counts from its first window that is not empty: before that it had no work.
+    """
+    begun: dict[int, int] = {}
+    reach: dict[int, int] = {}
+    for lane, step, start_ps, end_ps in windows:
+        if lane in begun or end_ps > start_ps:
+            begun.setdefault(lane, start_ps)
+            reach[step] = max(reach.get(step, end_ps), end_ps)
+    out = []
+    at = min(begun.values(), default=0)
+    for step in range(count):
+        out.append(max(reach.get(step, at) - at, 0))
+        at += out[-1]
+    return out
 
 
 @dataclass

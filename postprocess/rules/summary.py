@@ -41,9 +41,8 @@ def build_summary(
     phases = breakdown.used_phases(merged)
     shares = breakdown.shares(merged, phases)
     steps = step_classes.filter(pc.equal(step_classes["kind"], "step"))
-    used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
-    step_ms = _step_ms(used)
+    step_ps = breakdown.step_times_ps(step_classes, phases)
     predicted = verdict_rule.prediction(replayed)
     notes = list(diagnostics)
     if shares is None:
@@ -57,7 +56,7 @@ def build_summary(
         spans=spans,
         compiles=compiles,
         phases=phases,
-        steps=len(step_ms),
+        steps=len(step_ps),
         lanes=lanes,
         whole_s=whole_s,
     )
@@ -66,7 +65,7 @@ def build_summary(
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
         "capture": processes[0]["capture"] if processes else None,
         "steps": _step_counts(steps, phases),
-        "step_ms": _quantiles(step_ms),
+        "step_ms": _quantiles(step_ps),
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
@@ -134,17 +133,11 @@ def _step_counts(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _step_ms(used: pa.Table) -> list[float]:
-    """Per step: the window in ms, mean over lanes."""
-    means = used.group_by(["name", "number", "occurrence"]).aggregate([("window_ps", "mean")])
-    return [float(v) / 1e9 for v in means["window_ps_mean"].to_pylist()]
-
-
-def _quantiles(step_ms: list[float]) -> dict[str, float] | None:
-    if not step_ms:
+def _quantiles(step_ps: list[int]) -> dict[str, float] | None:
+    if not step_ps:
         return None
-    p10, median, p90 = (float(v) for v in np.quantile(np.array(step_ms), [0.1, 0.5, 0.9]))
-    return {"median": median, "p10": p10, "p90": p90, "mean": sum(step_ms) / len(step_ms)}
+    p10, median, p90 = (float(v) / 1e9 for v in np.quantile(np.array(step_ps, np.int64), [0.1, 0.5, 0.9]))
+    return {"median": median, "p10": p10, "p90": p90, "mean": sum(step_ps) / len(step_ps) / 1e9}
 
 
 def _lanes(merged: pa.Table, phases: tuple[str, ...], processes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
