@@ -126,12 +126,11 @@ class _Join:
         step = np.full(len(launch), -1, np.int64)
         step[known] = self.launch_step[launch[known]]
         nested = step.copy()
-        for inner in range(self.steps.outer, len(self.steps.event)):
-            # Nested steps come in order of start, so the innermost one of a launch is the last to claim it.
-            low, high, thread = self.steps.start_ps[inner], self.steps.end_ps[inner], self.steps.thread[inner]
-            at = self.launches.start_ps[launch]
-            mine = known & (at >= low) & (at < high) & (self.thread_of_line[self.launches.line[launch]] == thread)
-            nested[mine] = inner
+        if len(self.steps.event) > self.steps.outer:
+            for run in np.flatnonzero(step >= 0).tolist():
+                at, line = (int(column[launch[run]]) for column in (self.launches.start_ps, self.launches.line))
+                if self.thread_of_line[line] == self.steps.thread[step[run]]:
+                    nested[run] = self.steps.innermost(int(step[run]), at)
         return step, nested
 
     def run(self) -> Profile:
@@ -238,14 +237,19 @@ class _Join:
             counted = foreign_cover(self.ops, lane, op_step, step[tiles], low[tiles], high[tiles])
             for (tile, code), length in counted.items():
                 foreign[tiles[tile], code] = length
+        gap_start = np.array([gap.start_ps for _, gap in gaps], np.int64)
+        gap_end = np.array([gap.end_ps for _, gap in gaps], np.int64)
+        gap_length = np.array([gap.length_ps for _, gap in gaps], np.int64)
+        cause = np.array([CLASSES.index(gap.cause) for _, gap in gaps], np.int64)
         place = {i: j for j, i in enumerate(rows)}
-        nested = [j for j, i in enumerate(rows) if windows.kind[i] == "nested"]
-        for window, gap in gaps:
-            code = CLASSES.index(gap.cause)
-            exclusive[place[window], code] += gap.length_ps
-            for j in nested:
-                if low[j] <= gap.start_ps and high[j] >= gap.end_ps:
-                    exclusive[j, code] += gap.length_ps
+        np.add.at(exclusive, (np.array([place[window] for window, _ in gaps], np.int64), cause), gap_length)
+        # The pieces of gaps are in order of time and disjoint: those inside a nested window follow one another.
+        nested = np.array([j for j, i in enumerate(rows) if windows.kind[i] == "nested"], np.int64)
+        begin = np.searchsorted(gap_start, low[nested], side="left")
+        behind = np.maximum(np.searchsorted(gap_end, high[nested], side="right"), begin)
+        for index in np.unique(cause).tolist():
+            before = np.concatenate(([0], np.cumsum(np.where(cause == index, gap_length, 0))))
+            exclusive[nested, index] += before[behind] - before[begin]
         total[:, len(BUSY_CLASSES) :] = exclusive[:, len(BUSY_CLASSES) :]
         return [
             (i, code, int(exclusive[j, code]), int(total[j, code]), int(foreign[j, code]))

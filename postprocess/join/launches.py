@@ -80,12 +80,13 @@ def read_launches(events: Events, host_line: Bool) -> Launches:
 
 
 def _covered_by(events: Events, rows: Int64, outer: Int64) -> Bool:
-    """True where a row lies inside one of the outer events, on any line (outer events of one line do not nest)."""
-    covered = np.zeros(len(rows), np.bool_)
-    for i, row in enumerate(rows):
-        start, end = events.start_ps[row], events.end_ps[row]
-        hit = outer[(events.start_ps[outer] < start) & (events.end_ps[outer] >= end)] if len(outer) else outer
-        covered[i] = bool(len(hit))
+    """True where a row lies inside one of the outer events that began before it, on any line."""
+    if not len(outer):
+        return np.zeros(len(rows), np.bool_)
+    outer = outer[np.argsort(events.start_ps[outer], kind="stable")]
+    reach = np.maximum.accumulate(events.end_ps[outer])
+    before = np.searchsorted(events.start_ps[outer], events.start_ps[rows], side="left")
+    covered: Bool = (before > 0) & (reach[np.maximum(before - 1, 0)] >= events.end_ps[rows])
     return covered
 
 

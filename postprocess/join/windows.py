@@ -150,13 +150,19 @@ def foreign_cover(
     window = np.repeat(first, count) + np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
     foreign = op_step[op] != step[window]
     op, window = op[foreign], window[foreign]
+    if not len(op):
+        return {}
     out = {}
-    for key in sorted(set(zip(window.tolist(), ops.class_code[op].tolist(), strict=True))):
-        rows = op[(window == key[0]) & (ops.class_code[op] == key[1])]
-        low, high = start[key[0]], end[key[0]]
-        starts, ends = intervals.union(np.maximum(ops.start_ps[rows], low), np.minimum(ops.open_end_ps[rows], high))
+    key = window * len(BUSY_CLASSES) + ops.class_code[op]
+    order = np.argsort(key, kind="stable")
+    groups, begin = np.unique(key[order], return_index=True)
+    for group, rows in zip(groups.tolist(), np.split(op[order], begin[1:]), strict=True):
+        place, code = divmod(group, len(BUSY_CLASSES))
+        starts, ends = intervals.union(
+            np.maximum(ops.start_ps[rows], start[place]), np.minimum(ops.open_end_ps[rows], end[place])
+        )
         if len(starts):
-            out[key] = int((ends - starts).sum())
+            out[place, code] = int((ends - starts).sum())
     return out
 
 
