@@ -7,7 +7,7 @@ span. Waits for the device and compile intervals that no event states are put to
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,10 +77,22 @@ class HostActivity:
         return np.where(is_root & (events.kind == Kind.PLAIN), Evidence.NOTHING, evidence)
 
     def waits(self, thread: int) -> list[Wait]:
-        """The thread's waits for the device, in order of start."""
+        """The thread's waits for the device, in order of start; a read is one where no other wait lies in it."""
         if thread not in self._waits:
-            self._waits[thread] = self._read_waits(thread)
+            self._waits[thread] = sorted(
+                [*self._read_waits(thread), *self._bare_reads(thread)], key=lambda wait: (wait.start_ps, wait.end_ps)
+            )
         return self._waits[thread]
+
+    def _bare_reads(self, thread: int) -> list[Wait]:
+        events = self._events
+        reads = self._usable & (self._thread == thread) & events.matching(lambda name: name in host_names.READS)
+        begun = [wait.start_ps for wait in self._read_waits(thread)]
+        return [
+            Wait(int(events.start_ps[row]), int(events.end_ps[row]), int(row))
+            for row in np.flatnonzero(reads)
+            if bisect_left(begun, events.start_ps[row]) == bisect_right(begun, events.end_ps[row])
+        ]
 
     def _read_waits(self, thread: int) -> list[Wait]:
         events = self._events
@@ -143,7 +155,7 @@ class HostActivity:
             for row in rows
         ]
         spans += self._compile_spans(rows)
-        spans += [(wait.start_ps, wait.end_ps, Evidence.WAIT, wait.event) for wait in self.waits(thread)]
+        spans += [(wait.start_ps, wait.end_ps, Evidence.WAIT, wait.event) for wait in self._read_waits(thread)]
         spans.sort(key=lambda span: (span[0], -span[1]))
         return _innermost(spans)
 

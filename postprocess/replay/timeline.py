@@ -15,7 +15,6 @@ from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Events, Int64, dictionary, integers
 from xprof_py.postprocess.join.gaps import CAUSE
 from xprof_py.postprocess.join.host_activity import HostActivity
-from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.steps import read_steps
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.profile import Profile
@@ -174,7 +173,7 @@ def _thread_segments(
     for piece in activity.between(thread, start, end):
         label = CLASSES.index(CAUSE[piece.evidence])
         target = -1
-        if piece.evidence == Evidence.WAIT and piece.event in waits:
+        if piece.event in waits:
             wait = waits[piece.event]
             place = int(np.searchsorted(ends[:, 0], wait.end_ps, side="right")) - 1
             if place >= 0 and ends[place, 0] >= wait.start_ps:
