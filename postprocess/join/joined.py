@@ -5,7 +5,7 @@ Pure: tables in, tables out. Each part is a file of its own; this one holds the 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pyarrow as pa
@@ -306,10 +306,15 @@ class _Join:
             if windows.kind[window] == "step":
                 window_ps[windows.step[window]] += exclusive
                 unknown_ps[windows.step[window]] += exclusive if code == unknown else 0
-        steady = np.array([i for i in range(self.steps.outer) if phase[i] == "steady"], np.int64)
-        for i in outliers(window_ps[steady], unknown_ps[steady]):
-            phase[steady[i]] = "outlier"
-            reason[steady[i]] = "much longer than the median step, and most of the excess is unknown"
+        # An evaluation is not a slow training step: steps are compared with those of their name.
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for i in range(self.steps.outer):
+            if phase[i] == "steady":
+                by_name[self.steps.name[i]].append(i)
+        for steady in by_name.values():
+            for i in outliers(window_ps[steady], unknown_ps[steady]):
+                phase[steady[i]] = "outlier"
+                reason[steady[i]] = "much longer than the median step, and most of the excess is unknown"
 
     def _unfinished_runs(self) -> list[int]:
         """Runs with an op that was still open, or without the completion note that the other runs have."""

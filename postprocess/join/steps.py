@@ -89,7 +89,7 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     number = events.argument("step_num")[1][rows]
     rank_of = {code: rank for rank, code in enumerate(sorted(range(len(events.names)), key=events.names.__getitem__))}
     name = np.array([rank_of[int(code)] for code in events.name[rows]], np.int64)
-    rows = rows[np.lexsort((number, name, -events.duration_ps[rows], events.start_ps[rows]))]
+    rows = rows[np.lexsort((number, name, -events.end_ps[rows], events.start_ps[rows]))]
     thread = thread_of_line[events.line[rows]] if len(rows) else rows
     parent = np.full(len(rows), -1, np.int64)
     stacks: dict[int, list[int]] = {}

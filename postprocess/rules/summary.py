@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
-from xprof_py.postprocess.schema import CLASSES
+from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
 TOP_OPS = 20
 SLOWEST = 5
 UNKNOWN_ROWS = 8
