@@ -1,6 +1,7 @@
 """One job: find its files, join every process, merge the partials, finish, sum up, write.
 
-Each process is read and joined by itself and leaves only its partials: memory is bounded by the largest process.
+All processes are read first, because their hosts need names that differ; each is then joined by itself and leaves
+only its partials.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ THREAD_MARKER = "xprof_py.thread"
 RUN_WAIT = "ThunkExecutor::Execute (wait for completion)"
 AWAIT = "CommonPjRtBuffer::Await"
 """Comes twice per wait, at its start (`_p`) and its end (`_c`)."""
+READS = frozenset({"np.asarray(jax.Array)"})
+"""Reading an array waits until it is computed. Mostly an AWAIT inside says how long; in `if loss > 3` there is none."""
 LAUNCH = "CommonPjRtLoadedExecutable::ExecuteHelperOnSingleDevice"
 LAUNCH_MANY = re.compile(r"CommonPjRtLoadedExecutable::Execute \((?P<module>.*)\)$")
 """The launch on several local devices; carries run_id."""

@@ -5,7 +5,7 @@ Pure: tables in, tables out. Each part is a file of its own; this one holds the 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pyarrow as pa
@@ -67,14 +67,15 @@ class _Join:
         self.program_name = self._program_names()
         self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
         program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
+        self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.joined: RunJoin = join_runs(
             self.ops,
             self.launches,
+            self.launch_step,
             program_key,
-            drained_end=bool(profile.metadata.get("drained", True)),
+            drained_end=profile.metadata.get("drained"),
             drained_start=self._first_compiled_here(program_key),
         )
-        self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.run_step, self.run_nested = self._run_steps()
         self.diagnostics: list[dict[str, object]] = []
         planes = set(profile["lines"]["plane"].to_pylist())
@@ -129,12 +130,11 @@ class _Join:
         step = np.full(len(launch), -1, np.int64)
         step[known] = self.launch_step[launch[known]]
         nested = step.copy()
-        for inner in range(self.steps.outer, len(self.steps.event)):
-            # Nested steps come in order of start, so the innermost one of a launch is the last to claim it.
-            low, high, thread = self.steps.start_ps[inner], self.steps.end_ps[inner], self.steps.thread[inner]
-            at = self.launches.start_ps[launch]
-            mine = known & (at >= low) & (at < high) & (self.thread_of_line[self.launches.line[launch]] == thread)
-            nested[mine] = inner
+        if len(self.steps.event) > self.steps.outer:
+            for run in np.flatnonzero(step >= 0).tolist():
+                at, line = (int(column[launch[run]]) for column in (self.launches.start_ps, self.launches.line))
+                if self.thread_of_line[line] == self.steps.thread[step[run]]:
+                    nested[run] = self.steps.innermost(int(step[run]), at)
         return step, nested
 
     def run(self) -> Profile:
@@ -242,14 +242,19 @@ class _Join:
             counted = foreign_cover(self.ops, lane, op_step, step[tiles], low[tiles], high[tiles])
             for (tile, code), length in counted.items():
                 foreign[tiles[tile], code] = length
+        gap_start = np.array([gap.start_ps for _, gap in gaps], np.int64)
+        gap_end = np.array([gap.end_ps for _, gap in gaps], np.int64)
+        gap_length = np.array([gap.length_ps for _, gap in gaps], np.int64)
+        cause = np.array([CLASSES.index(gap.cause) for _, gap in gaps], np.int64)
         place = {i: j for j, i in enumerate(rows)}
-        nested = [j for j, i in enumerate(rows) if windows.kind[i] == "nested"]
-        for window, gap in gaps:
-            code = CLASSES.index(gap.cause)
-            exclusive[place[window], code] += gap.length_ps
-            for j in nested:
-                if low[j] <= gap.start_ps and high[j] >= gap.end_ps:
-                    exclusive[j, code] += gap.length_ps
+        np.add.at(exclusive, (np.array([place[window] for window, _ in gaps], np.int64), cause), gap_length)
+        # The pieces of gaps are in order of time and disjoint: those inside a nested window follow one another.
+        nested = np.array([j for j, i in enumerate(rows) if windows.kind[i] == "nested"], np.int64)
+        begin = np.searchsorted(gap_start, low[nested], side="left")
+        behind = np.maximum(np.searchsorted(gap_end, high[nested], side="right"), begin)
+        for index in np.unique(cause).tolist():
+            before = np.concatenate(([0], np.cumsum(np.where(cause == index, gap_length, 0))))
+            exclusive[nested, index] += before[behind] - before[begin]
         total[:, len(BUSY_CLASSES) :] = exclusive[:, len(BUSY_CLASSES) :]
         return [
             (i, code, int(exclusive[j, code]), int(total[j, code]), int(foreign[j, code]))
@@ -339,10 +344,15 @@ class _Join:
             if windows.kind[window] == "step":
                 window_ps[windows.step[window]] += exclusive
                 unknown_ps[windows.step[window]] += exclusive if code == unknown else 0
-        steady = np.array([i for i in range(self.steps.outer) if phase[i] == "steady"], np.int64)
-        for i in outliers(window_ps[steady], unknown_ps[steady]):
-            phase[steady[i]] = "outlier"
-            reason[steady[i]] = "much longer than the median step, and most of the excess is unknown"
+        # An evaluation is not a slow training step: steps are compared with those of their name.
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for i in range(self.steps.outer):
+            if phase[i] == "steady":
+                by_name[self.steps.name[i]].append(i)
+        for steady in by_name.values():
+            for i in outliers(window_ps[steady], unknown_ps[steady]):
+                phase[steady[i]] = "outlier"
+                reason[steady[i]] = "much longer than the median step, and most of the excess is unknown"
 
     def _unfinished_runs(self) -> list[int]:
         """Runs with an op that was still open, or without the completion note that the other runs have."""

@@ -175,7 +175,8 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
     out = []
     for key, shard in shards.items():
         rank = key.rsplit("-", 1)[0]
-        out.append(Source(key, spaces.pop(rank, spaces.pop(key, None)), shard, runs.get(key)))
+        space = spaces.pop(rank if rank in spaces else key, None)
+        out.append(Source(key, space, shard, runs.get(key)))
     for key, space in spaces.items():
         run_file = next((file for name, file in runs.items() if name.rsplit("-", 1)[0] == key), None)
         out.append(Source(key, space, None, run_file))
