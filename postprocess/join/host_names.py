@@ -40,6 +40,9 @@ COMPILES = frozenset(
         "trace_to_jaxpr",
     }
 )
+COMPILER_LINES = ("tf_PjRtCompilerThreadPool", "tf_xla-cpu-codegen")
+"""Lines of the threads that run XLA's passes and generate code; what they hold is theirs, but for hand-overs."""
+HAND_OVERS = "ThreadpoolListener::"
 MONITORING_STAGES = {
     "jaxpr_trace_duration": "trace",
     "jaxpr_to_mlir_module_duration": "lower",
