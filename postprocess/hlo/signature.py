@@ -62,7 +62,7 @@ def read_signature(hlo: Any) -> Signature:
     if module is None:
         raise ValueError("byte 0: holds no hlo_module")
     digest = hashlib.sha256()
-    entry_id = None
+    entry_id = 0
     result = "?"
     computations = []
     for number, value in _fields(module):
