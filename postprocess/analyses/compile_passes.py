@@ -1,11 +1,11 @@
 """Which passes of the compiler took the time, and on which module?
 
 Per function, module and pass: self picoseconds (the pass without the passes inside it), count and the longest one, over
-the threads that compile. Code is generated on several threads at once, and a span that waits for code from other
-threads counts its wait: sums may exceed the time that the program waited. `module` is what the pass, or the nearest one
-around it, names: the HLO module, or the kernel that code is generated for ("" where neither says). `function` is the
-one whose compile was under way at the time, "" where none or several were. A pass that was open at the end of the
-capture is left out.
+the threads that compile, and over what a thread that waits for its compile does meanwhile. Code is generated on several
+threads at once, and a span that waits for code from other threads counts its wait: sums may exceed the time that the
+program waited. `module` is what the pass, or the nearest one around it, names: the HLO module, or the kernel that code
+is generated for ("" where neither says). `function` is the one whose compile was under way at the time, "" where none
+or several were. A pass that was open at the end of the capture is left out.
 """
 
 from __future__ import annotations
@@ -27,12 +27,22 @@ def partial(profile: Profile) -> pa.Table:
     """KEYS, self_ps, count, longest_ps of one joined profile."""
     lines = profile["lines"]["name"].to_pylist()
     compiling = [row for row, name in enumerate(lines) if name.startswith(host_names.COMPILER_LINES)]
-    if not compiling:
-        return _SCHEMA.empty_table()
     events = Events(profile)
-    passes = np.isin(events.line, compiling) & (events.duration_ps >= 0)
-    passes &= ~events.matching(lambda name: name.startswith(host_names.HAND_OVERS))
+    passes = np.isin(events.line, compiling)
+    for call in np.flatnonzero(events.named(host_names.COMPILE_CALL)):
+        # Sorted by line and start: what the call holds are the next rows.
+        last = call + 1
+        while (
+            last < events.count
+            and events.line[last] == events.line[call]
+            and events.end_ps[last] <= events.end_ps[call]
+        ):
+            last += 1
+        passes[call + 1 : last] = True
+    passes &= (events.duration_ps >= 0) & ~events.matching(lambda name: name.startswith(host_names.NO_PASS))
     rows = np.flatnonzero(passes)
+    if not len(rows):
+        return _SCHEMA.empty_table()
     self_ps, speaker = _nested(events, rows)
     _, module = events.argument("module")
     said = np.where(speaker >= 0, module[speaker], -1)

@@ -215,7 +215,7 @@ class _Programs:
 
     def compare(self, program: int, earlier: list[int]) -> dict[str, Any]:
         """kind, cause and programs of one recompile."""
-        unknown = {
+        unknown: dict[str, Any] = {
             "kind": "unknown",
             "cause": [],
             "result_was": None,

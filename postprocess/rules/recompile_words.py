@@ -56,7 +56,7 @@ def causes_text(rows: Sequence[dict[str, Any]], compiles: int) -> str:
     if not rows:
         return ""
     groups = Counter(_group(row) for row in rows)
-    first = {}
+    first: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
     for row in rows:
         first.setdefault(_group(row), row)
     (largest, count), *others = sorted(groups.items(), key=lambda pair: (-pair[1], list(first).index(pair[0])))

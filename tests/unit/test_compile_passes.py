@@ -92,6 +92,22 @@ def test_a_pass_belongs_to_the_function_that_alone_was_being_compiled() -> None:
     assert sorted((row[0], row[4]) for row in found) == [("", 2), ("f", 1), ("g", 1), ("h", 1)]
 
 
+def test_passes_inside_the_call_that_waits_for_its_compile_count_too() -> None:
+    """Later JAX has no thread of its own for the passes. The call itself is no pass, nor is a Python frame."""
+    found = rows(
+        [
+            (PYTHON, "PjitFunction(f)", 0, 100, ""),
+            (PYTHON, "backend_compile_and_load", 10, 60, ""),
+            (PYTHON, "$compiler.py:12 compile", 11, 59, ""),
+            (PYTHON, "simplification (jit_f)", 20, 50, "jit_f"),
+            (PYTHON, "dce", 30, 35, ""),
+            (PYTHON, "launch", 70, 80, ""),
+        ],
+        [("f", 10, 60)],
+    )
+    assert found == [("f", "jit_f", "simplification", 25, 1, 25), ("f", "jit_f", "dce", 5, 1, 5)]
+
+
 def test_hand_overs_and_passes_cut_off_by_the_end_are_left_out() -> None:
     events: list[Event] = [
         (COMPILER, "ThreadpoolListener::Record", 3, 3, ""),
