@@ -31,13 +31,9 @@ def partial(profile: Profile) -> pa.Table:
     passes = np.isin(events.line, compiling)
     for call in np.flatnonzero(events.named(host_names.COMPILE_CALL)):
         # Sorted by line and start: what the call holds are the next rows.
-        last = call + 1
-        while (
-            last < events.count
-            and events.line[last] == events.line[call]
-            and events.end_ps[last] <= events.end_ps[call]
-        ):
-            last += 1
+        of_line = int(np.searchsorted(events.line, events.line[call], side="right"))
+        starts = events.start_ps[call + 1 : of_line]
+        last = call + 1 + int(np.searchsorted(starts, events.end_ps[call], side="left"))
         passes[call + 1 : last] = True
     passes &= (events.duration_ps >= 0) & ~events.matching(lambda name: name.startswith(host_names.NO_PASS))
     rows = np.flatnonzero(passes)

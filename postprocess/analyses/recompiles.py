@@ -22,19 +22,20 @@ change of an unused one shows as same_program.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from xprof_py.postprocess.hlo.signature import Signature, read_signature
+from xprof_py.postprocess.hlo.signature import Argument, Signature, read_signature
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Int64, integers
+from xprof_py.postprocess.join.columns import Int64, dictionary, integers
 from xprof_py.postprocess.profile import Profile
 
-MOST_COMPARED = 64
+MOST_COMPARED = 16
 
 CHANGE = pa.struct([("argument", pa.string()), ("was", pa.string()), ("is", pa.string())])
 _SCHEMA = pa.schema(
@@ -81,15 +82,19 @@ def partial(profile: Profile) -> pa.Table:
     steps = profile["steps"].select(["name", "number", "phase", "start_ps"]).to_pylist()
     for key, rows in by_key.items():
         bills.update(_bills(stages[key], rows, compiles, steps))
-    compiled_at = {program: row for row, (program, _) in matched.items() if program >= 0}
+    programs.remember_all_but({program for program, _ in matched.values()})
     seen: set[str] = set()
     out = []
     for row in finished:
         key = key_of[row]
         program, match = matched[row]
-        earlier = programs.earlier(program, row, compiled_at) if program >= 0 else []
-        # Without its program a compile is a recompile where the name was compiled or known before.
-        again = bool(earlier) if program >= 0 else key in seen or programs.known_before(key, len(by_key[key]))
+        if program >= 0:
+            again = programs.has_predecessor(program)
+        else:
+            # Without its program a compile is a recompile where the name was compiled or known before.
+            again = key in seen or programs.known_before(key, len(by_key[key]))
+        compared = programs.compare(program)
+        programs.remember(program)
         seen.add(key)
         if not again:
             continue
@@ -103,7 +108,7 @@ def partial(profile: Profile) -> pa.Table:
                 "phase": step.get("phase"),
                 "start_ps": compiles[row]["start_ps"],
                 **bills[row],
-                **programs.compare(program, earlier),
+                **compared,
                 "match": match,
             }
         )
@@ -150,6 +155,24 @@ class _Identity:
     line: int | None
 
 
+@dataclass
+class _Before:
+    """The programs of one identity so far, in order; their signatures are read when one is to be compared."""
+
+    programs: list[int] = field(default_factory=list)
+    readable: list[tuple[int, Signature]] = field(default_factory=list)
+    by_arguments: dict[tuple[Argument, ...], tuple[int, Signature]] = field(default_factory=dict)
+    done: int = 0
+
+    def read(self, signature: Callable[[int], Signature | None]) -> None:
+        for program in self.programs[self.done :]:
+            found = signature(program)
+            if found is not None:
+                self.readable.append((program, found))
+                self.by_arguments[found.arguments] = (program, found)
+        self.done = len(self.programs)
+
+
 class _Programs:
     """The programs of one profile: whose they are, in which order they came, and what they take."""
 
@@ -167,7 +190,12 @@ class _Programs:
             self._by_key[host_names.module_key(names[program])].append(program)
         self._launched = _first_launches(profile)
         self._launch_start = integers(profile["launches"], "start_ps")
-        self._launch_key = [host_names.module_key(name) for name in profile["launches"]["name"].to_pylist()]
+        codes, launched = dictionary(profile["launches"], "name")
+        self._codes_of_key: dict[str, list[int]] = defaultdict(list)
+        for code, name in enumerate(launched):
+            self._codes_of_key[host_names.module_key(name)].append(code)
+        self._launch_code = codes
+        self._before: dict[_Identity, _Before] = defaultdict(_Before)
         self.signature = cache(self._read)
 
     def of_compiles(self, key: str, ends_ps: list[int]) -> list[tuple[int, str]]:
@@ -175,7 +203,7 @@ class _Programs:
         programs = self._by_key[key]
         if not key or not programs:
             return [(-1, "none")] * len(ends_ps)
-        launches = np.array([i for i, launched in enumerate(self._launch_key) if launched == key], np.int64)
+        launches = np.flatnonzero(np.isin(self._launch_code, self._codes_of_key[key]))
         starts = self._launch_start[launches]
         by_launch = []
         for end, until in zip(ends_ps, [*ends_ps[1:], None], strict=True):
@@ -196,14 +224,19 @@ class _Programs:
         """Whether the profile holds more programs of a key than were compiled in it."""
         return len(self._by_key[key]) > compiles
 
-    def earlier(self, program: int, compile_row: int, compiled_at: dict[int, int]) -> list[int]:
-        """Programs of the same identity from before a compile, in order: those not compiled in the capture first."""
-        same = [
-            other
-            for other in self._by_key[host_names.module_key(self.identity[program].name)]
-            if self.identity[other] == self.identity[program] and compiled_at.get(other, -1) < compile_row
-        ]
-        return sorted((p for p in same if p != program), key=lambda p: (compiled_at.get(p, -1), self.ids[p]))
+    def remember_all_but(self, compiled: set[int]) -> None:
+        """Programs that were not compiled in the capture are from before it."""
+        for program in sorted(set(range(len(self.ids))) - compiled, key=self.ids.__getitem__):
+            self.remember(program)
+
+    def remember(self, program: int) -> None:
+        """From now on later programs of its identity are compared with this one."""
+        if program >= 0:
+            self._before[self.identity[program]].programs.append(program)
+
+    def has_predecessor(self, program: int) -> bool:
+        """Whether a program of its identity is remembered."""
+        return bool(self._before[self.identity[program]].programs)
 
     def named(self, program: int, compiled: str) -> dict[str, str]:
         """function and source of a compile: its own name where it has one, else the program's."""
@@ -213,8 +246,8 @@ class _Programs:
         source = f"{identity.file}:{identity.line}" if identity.file else ""
         return {"function": compiled or identity.function, "source": source}
 
-    def compare(self, program: int, earlier: list[int]) -> dict[str, Any]:
-        """kind, cause and programs of one recompile."""
+    def compare(self, program: int) -> dict[str, Any]:
+        """kind, cause and programs of one recompile, against those remembered."""
         unknown: dict[str, Any] = {
             "kind": "unknown",
             "cause": [],
@@ -226,9 +259,11 @@ class _Programs:
         now = self.signature(program) if program >= 0 else None
         if now is None:
             return unknown
-        read = [(other, found) for other in earlier if (found := self.signature(other)) is not None]
-        alike = [pair for pair in read if pair[1].arguments == now.arguments]
-        differing = [(*pair, _changes(pair[1], now)) for pair in (alike[-1:] or read[-MOST_COMPARED:])]
+        before = self._before[self.identity[program]]
+        before.read(self.signature)
+        alike = before.by_arguments.get(now.arguments)
+        candidates = before.readable[-MOST_COMPARED:] if alike is None else [alike]
+        differing = [(other, was, _changes(was, now)) for other, was in candidates]
         if not differing:
             return unknown
         closest, was, changes = min(reversed(differing), key=lambda found: len(found[2]))
