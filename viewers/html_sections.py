@@ -192,6 +192,16 @@ def compiles(summary: Fields) -> Html:
         )
         for row in rows(found, "during_steps")
     ]
+    again = [
+        (
+            f"step {text(row, 'step')}",
+            tag("span", tag("code", text(row, "function")), tag("small", text(row, "source"))),
+            prose(text(row, "text")),
+            quantities.duration(number(row, "seconds")),
+        )
+        for row in rows(found, "recompiles")
+    ]
+    again_columns = [Column("Step", "name"), Column("Function"), Column("What changed"), Column("Time", "number")]
     lead = f"{quantities.plural(count, 'compile')}, {quantities.duration(number(found, 'total_s'))} in all."
     function_columns = [Column("Function"), Column("Compiles", "number"), Column("Time", "number")]
     step_columns = [Column("Step"), Column("Function"), Column("Time", "number")]
@@ -199,6 +209,7 @@ def compiles(summary: Fields) -> Html:
         "compiles",
         "Compiles",
         _first_rows("Compiles by function", function_columns, functions),
+        _first_rows("Compiled again, and why", again_columns, again),
         _first_rows("Compiles during steps", step_columns, during),
         lead=lead,
     )

@@ -21,7 +21,16 @@ import pyarrow.parquet as pq
 
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.analyses import breakdown, compile_times, evidence, host_spans, top_ops
+from xprof_py.postprocess.analyses import (
+    breakdown,
+    compile_passes,
+    compile_times,
+    evidence,
+    host_spans,
+    phases_of_ops,
+    recompiles,
+    top_ops,
+)
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
@@ -54,6 +63,9 @@ class Partials:
     top_ops: pa.Table
     host_spans: pa.Table
     compile_times: pa.Table
+    compile_passes: pa.Table
+    recompiles: pa.Table
+    op_phases: pa.Table
     stored: dict[str, pa.Table]
     diagnostics: list[dict[str, Any]]
 
@@ -137,6 +149,9 @@ def partials(profile: Profile) -> Partials:
         top_ops=top_ops.partial(joined),
         host_spans=host_spans.partial(joined),
         compile_times=compile_times.partial(joined),
+        compile_passes=compile_passes.partial(joined),
+        recompiles=recompiles.partial(joined),
+        op_phases=phases_of_ops.partial(joined),
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
     )
@@ -154,6 +169,11 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
         "top_ops": top_ops.finish(functools.reduce(top_ops.merge, (p.top_ops for p in parts)), phases),
         "host_spans": host_spans.finish(functools.reduce(host_spans.merge, (p.host_spans for p in parts))),
         "compile_times": compile_times.finish(functools.reduce(compile_times.merge, (p.compile_times for p in parts))),
+        "compile_passes": compile_passes.finish(
+            functools.reduce(compile_passes.merge, (p.compile_passes for p in parts))
+        ),
+        "recompiles": recompiles.finish(functools.reduce(recompiles.merge, (p.recompiles for p in parts))),
+        "op_phases": phases_of_ops.finish(functools.reduce(phases_of_ops.merge, (p.op_phases for p in parts)), phases),
     }
     summary = build_summary(
         processes=[p.process for p in parts],
@@ -164,6 +184,9 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
         ops=finished["top_ops"],
         spans=finished["host_spans"],
         compiles=finished["compile_times"],
+        passes=finished["compile_passes"],
+        recompiles=finished["recompiles"],
+        op_phases=finished["op_phases"],
         diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics)],
     )
     tables = {

@@ -41,6 +41,12 @@ COMPILES = frozenset(
         "trace_to_jaxpr",
     }
 )
+COMPILER_LINES = ("tf_PjRtCompilerThreadPool", "tf_xla-cpu-codegen")
+"""Lines of the threads that run XLA's passes and generate code; what they hold is theirs, but for hand-overs."""
+COMPILE_CALL = "backend_compile_and_load"
+"""Around a compile, on the thread that waits for it; later JAX runs XLA's passes right inside it."""
+NO_PASS = ("ThreadpoolListener::", "$")
+"""Beginnings of events among the passes that are none: hand-overs between threads, and Python frames."""
 MONITORING_STAGES = {
     "jaxpr_trace_duration": "trace",
     "jaxpr_to_mlir_module_duration": "lower",

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from xprof_py.postprocess.rules.recompile_words import causes_text, step_list
 from xprof_py.postprocess.rules.wording import counted, duration, times
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
@@ -18,12 +19,13 @@ def rows_by_class(
     ops: Any,
     spans: Any,
     compiles: Any,
+    recompiles: Any,
     phases: Sequence[str],
     steps: int,
     lanes: int,
     whole_s: float,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Evidence per class from the finished tables evidence, top_ops, host_spans and compile_times.
+    """Evidence per class from the finished tables evidence, top_ops, host_spans, compile_times and recompiles.
 
     ``phases``: those that the shares are taken over; ``steps``: how many steps that is; ``lanes``: how many lanes the
     tables sum over; ``whole_s``: seconds of all these windows, mean over lanes. Shares are of ``whole_s``.
@@ -31,7 +33,7 @@ def rows_by_class(
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name in ("input", "checkpoint"):
         out[name] += _span_rows(spans, name)
-    out["compiler"] += _compile_rows(compiles, phases)
+    out["compiler"] += _compile_rows(compiles, recompiles, phases)
     for name in BUSY_CLASSES:
         out[name] += _op_rows(ops, name, lanes, whole_s)
     for name in CLASSES[len(BUSY_CLASSES) :]:
@@ -70,8 +72,8 @@ def _span_rows(spans: Any, kind: str) -> list[dict[str, Any]]:
     return out
 
 
-def _compile_rows(compiles: Any, phases: Sequence[str]) -> list[dict[str, Any]]:
-    """Per function: how often it was compiled in the steps that count, and in which."""
+def _compile_rows(compiles: Any, recompiles: Any, phases: Sequence[str]) -> list[dict[str, Any]]:
+    """Per function: how often it was compiled in the steps that count, in which, and what had changed."""
     found: dict[str, dict[str, Any]] = {}
     for row in compiles.to_pylist():
         if row["phase"] not in phases:
@@ -82,20 +84,33 @@ def _compile_rows(compiles: Any, phases: Sequence[str]) -> list[dict[str, Any]]:
             entry["count"] += row["count"]
             entry["compile_ps"] += row["total_ps"]
             entry["steps"].add(row["step_number"])
+    again: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in recompiles.to_pylist():
+        if row["phase"] in phases:
+            again[row["function"]].append(row)
     out = []
     for function, entry in sorted(found.items(), key=lambda pair: (-pair[1]["compile_ps"], pair[0])):
         if not entry["count"]:
             continue
         numbers = sorted(entry["steps"])
-        listed = ", ".join(str(n) for n in numbers[:6]) + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
-        name = function or "(a function that the trace does not name)"
+        name = f"`{function}`" if function else "a function that the trace does not name"
+        why = causes_text(again[function], entry["count"])
         text = (
-            f"`{name}` was compiled {times(entry['count'])} in {'step' if len(numbers) == 1 else 'steps'} {listed}: "
+            f"{name} was compiled {times(entry['count'])} in {step_list(numbers)}{why}{';' if why else ':'} "
             f"{duration(entry['compile_ps'] / 1e12)} in the compiler, {duration(entry['ps'] / 1e12)} with tracing and "
             f"lowering"
         )
+        sources = sorted({row["source"] for row in again[function] if row["source"]})
         out.append(
-            _row("compile", text, entry["ps"] / 1e12, function=function or None, count=entry["count"], step=numbers[0])
+            _row(
+                "compile",
+                text,
+                entry["ps"] / 1e12,
+                source=sources[0] if len(sources) == 1 else None,
+                function=function or None,
+                count=entry["count"],
+                step=numbers[0],
+            )
         )
     return out
 

@@ -11,13 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
 TOP_OPS = 20
 SLOWEST = 5
 UNKNOWN_ROWS = 8
+RECOMPILES = 64
+PASSES = 10
 
 
 def build_summary(
@@ -30,6 +34,9 @@ def build_summary(
     ops: pa.Table,
     spans: pa.Table,
     compiles: pa.Table,
+    passes: pa.Table,
+    recompiles: pa.Table,
+    op_phases: pa.Table,
     diagnostics: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     """Build the summary.
@@ -58,6 +65,7 @@ def build_summary(
         ops=ops,
         spans=spans,
         compiles=compiles,
+        recompiles=recompiles,
         phases=phases,
         steps=len(step_ps),
         lanes=lanes,
@@ -78,7 +86,8 @@ def build_summary(
         "clocks": _clocks(processes),
         "straggler": None,
         "top_ops": _top_ops(ops, lanes, whole_s),
-        "compiles": _compiles(compiles),
+        "op_phases": _op_phases(op_phases, lanes),
+        "compiles": {**_compiles(compiles), **_recompiles(recompiles), "passes": _passes(passes)},
         "slowest_steps": _slowest(steps),
         "unknown": _unknown(gaps, phases, lanes, whole_s),
         "overhead": _overhead(processes),
@@ -261,6 +270,41 @@ def _compiles(compiles: pa.Table) -> dict[str, Any]:
         "by_function": sorted(
             (f for f in functions.values() if f["count"]), key=lambda f: (-f["total_s"], f["function"])
         ),
+    }
+
+
+def _recompiles(recompiles: pa.Table) -> dict[str, Any]:
+    rows, left_out = summary_rows(recompiles, RECOMPILES)
+    return {"recompiles": rows, "recompiles_left_out": left_out}
+
+
+def _passes(passes: pa.Table) -> list[dict[str, Any]]:
+    return [
+        {
+            "function": row["function"] or None,
+            "module": row["module"] or None,
+            "pass": row["pass"],
+            "self_s": row["self_ps"] / 1e12,
+            "count": row["count"],
+        }
+        for row in passes.slice(0, PASSES).to_pylist()
+    ]
+
+
+def _op_phases(op_phases: pa.Table, lanes: int) -> dict[str, Any] | None:
+    """Per phase of training: seconds of its ops (mean over lanes), and their part of all op time. None without phases.
+
+    Ops that overlap are each counted in full.
+    """
+    totals: Counter[str | None] = Counter()
+    for row in op_phases.to_pylist():
+        totals[row["op_phase"]] += row["total_ps"]
+    whole = sum(totals.values())
+    if not whole or set(totals) == {None}:
+        return None
+    return {
+        phase or "unknown": {"total_s": totals[phase] / lanes / 1e12, "share": totals[phase] / whole}
+        for phase in (*PHASES, None)
     }
 
 
