@@ -14,6 +14,7 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.shard import read_shard
+from xprof_py.postprocess.readers.sniff import read_bytes
 from xprof_py.postprocess.readers.sources import Source
 from xprof_py.postprocess.readers.xspace import read_xspace
 from xprof_py.postprocess.schema import ArgKind
@@ -29,10 +30,12 @@ def read_process(source: Source) -> Profile:
     run: dict[str, Any] = {}
     if source.run_file is not None:
         try:
-            run = orjson.loads(source.run_file.read_bytes())
+            run = orjson.loads(read_bytes(source.run_file))
             if not isinstance(run, dict):
                 raise ValueError("is not a JSON object")
-        except (OSError, ValueError) as error:
+        except BadInputError as error:
+            failures.append(error)
+        except ValueError as error:
             failures.append(BadInputError(str(source.run_file), "", str(error)))
             run = {}
     parts: list[Profile] = []

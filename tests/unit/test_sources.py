@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from xprof_py.errors import BadInputError
+import xprof_py
+from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess.readers.sources import find_sources
 
 
@@ -76,3 +77,11 @@ def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
         find_sources([f"{tmp_path}/*.pb"])
     with pytest.raises(BadInputError, match="no profile in this folder"):
         find_sources([tmp_path])
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "host.xplane.pb", "summary.json")
+    monkeypatch.chdir(tmp_path)
+    for read in (find_sources, lambda paths: xprof_py.load(*paths)):
+        with pytest.raises(UsageError):
+            read([""])
