@@ -17,7 +17,7 @@ DEFAULT_STEPS = 40
 class Demo:
     """Train a small transformer with a slow input pipeline, record it, and show where its time went.
 
-    Takes well under a minute on two CPU cores. Needs JAX: pip install 'xprof_py[demo]'.
+    Takes well under a minute on two CPU cores. Needs JAX: pip install jax.
     """
 
     name = "demo"
