@@ -50,7 +50,7 @@ class UnwrittenAnalysisError(XprofPyError):
     """The analysis is done and cannot be written where it belongs; ``result`` is it, ``reason`` the system's words."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], out: Path, reason: str, result: Analysis) -> None:
-        command = shlex.join(["xprof-py", "analyze", *map(os.fspath, paths), "-o", "OUT"])
+        command = shlex.join(["xprof-py", "analyze", *(os.fspath(path) for path in paths), "-o", "OUT"])
         super().__init__(f"{out}: cannot be written: {reason}. Write the analysis elsewhere: {command}")
         self.out = out
         self.reason = reason
