@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES
 
-LABELS: Final = {
-    "compute": "compute",
-    "memory": "memory-bound",
-    "collective": "collective",
-    "host_device": "host–device copy",
-    "compiler": "compiler",
-    "input": "input",
-    "checkpoint": "checkpoint",
-    "host": "host work",
-    "device_wait": "device wait",
-    "no_work": "no work",
-    "unknown": "unknown",
-}
+LABELS: Final = CLASS_WORDS
 """Class -> the words on screen."""
 
 MEANINGS: Final = {

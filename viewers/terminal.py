@@ -6,6 +6,7 @@ control characters: an op name cannot move the cursor or change colours.
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Iterator
 from typing import Final
@@ -305,8 +306,10 @@ def _warnings(page: _Page, summary: Fields) -> Iterator[str]:
         lines[0] = lines[0].lstrip()
         yield page.paint(severity, "38", "5", str(_SEVERITY_COLOURS[severity])) + lines[0][len(severity) :]
         yield from lines[1:]
-    if len(serious) > _WARNINGS_SHOWN:
-        yield f"{len(serious) - _WARNINGS_SHOWN:,} more warnings in the report"
+    hidden = serious[_WARNINGS_SHOWN:]
+    if hidden:
+        kind = "diagnostic" if any(text(row, "severity") == "error" for row in hidden) else "warning"
+        yield f"{len(hidden):,} more {kind}{'s' * (len(hidden) > 1)} in the report"
 
 
 def _places(page: _Page, out: str | None) -> Iterator[str]:
@@ -314,4 +317,4 @@ def _places(page: _Page, out: str | None) -> Iterator[str]:
         return
     # A path is for copying: it is neither wrapped nor cut.
     yield f"tables  {page.plain(out)}"
-    yield f"report  xprof-py report {page.plain(out)}"
+    yield f"report  xprof-py report {shlex.quote(page.plain(out))}"

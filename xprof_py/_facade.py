@@ -49,9 +49,9 @@ class Run:
 def load(*paths: str | os.PathLike[str]) -> Run:
     """Load and analyse the profiles of one job: a run folder, a folder of profiles, globs, files, or an analysis.
 
-    Writes nothing. Raises BadInputError where nothing can be read, UsageError without a path.
+    Writes nothing. Raises BadInputError where nothing can be read, UsageError without a path or for an empty one.
     """
-    if not paths:
+    if not paths or not all(os.fspath(path) for path in paths):
         from xprof_py.errors import UsageError
 
         raise UsageError("load needs the path of a run folder or of profiles")

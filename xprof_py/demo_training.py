@@ -250,7 +250,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         import jax
     except ModuleNotFoundError:
-        print("The demo trains with JAX, which is not installed: pip install 'xprof_py[demo]'", file=sys.stderr)
+        print("The demo trains with JAX, which is not installed: pip install jax", file=sys.stderr)
         return 1
     print(f"jax {jax.__version__} on {jax.default_backend()}, {options.steps} steps", flush=True)
 

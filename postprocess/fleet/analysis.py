@@ -220,12 +220,17 @@ def default_out(paths: Sequence[str | os.PathLike[str]]) -> Path:
     return Path(f"{name}-analysis")
 
 
+def is_foreign(out: Path) -> bool:
+    """Whether ``out`` exists and is neither an analysis nor an empty folder: then it is not ours to write to."""
+    return out.exists() and not (out.is_dir() and ((out / SUMMARY).exists() or not any(out.iterdir())))
+
+
 def write_analysis(analysis: Analysis, out: Path) -> None:
     """Write summary.json and one Parquet file per table into ``out``, all or nothing.
 
     ``out`` is made anew; raises UsageError where it exists and is not an analysis, so that nothing else is overwritten.
     """
-    if out.exists() and not (out.is_dir() and ((out / SUMMARY).exists() or not any(out.iterdir()))):
+    if is_foreign(out):
         raise UsageError(f"{out} exists and is not an analysis: name another folder with -o")
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from xprof_py.errors import BadInputError
+from xprof_py.postprocess.readers.sniff import read_bytes
 
 _TABLES = ("versions", "capture", "collectors", "files", "overhead")
 _NO_JAX = "no JAX"
@@ -17,9 +18,7 @@ _NO_JAX = "no JAX"
 def read_run_file(path: Path) -> dict[str, Any]:
     """Read one run file. Raises BadInputError where it cannot be read or a field has another type than it should."""
     try:
-        run = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise BadInputError(str(path), "", error.strerror or str(error)) from error
+        run = orjson.loads(read_bytes(path))
     except ValueError as error:
         raise BadInputError(str(path), "", f"is not JSON: {error}") from error
     if not isinstance(run, dict):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.sniff import require_regular
 from xprof_py.postprocess.schema import ArgKind
 
 MAGIC = b"XPRSHARD"
@@ -93,6 +94,7 @@ def read_shard(path: str | os.PathLike[str]) -> Profile:
     """
     name = os.fspath(path)
     try:
+        require_regular(name)
         content = np.fromfile(name, dtype=np.uint8)
     except OSError as error:
         raise BadInputError(name, "", error.strerror or str(error)) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import stat
 import zlib
 from pathlib import Path
 from typing import Literal
@@ -23,14 +25,13 @@ _TEXT_BYTES = frozenset(range(0x20, 0x7F)) | frozenset(range(0x80, 0x100)) | fro
 def read_bytes(path: str | Path) -> bytes:
     """The whole content of a file, decompressed where it is gzip.
 
-    Raises BadInputError where there is no such file, where it is a folder or unreadable, where it is empty, and where
-    its compressed form breaks off.
+    Raises BadInputError where there is no such file, where it is a folder, a pipe or a device, or unreadable, where it
+    is empty, and where its compressed form breaks off.
     """
     file = str(path)
     try:
+        require_regular(path)
         content = Path(path).read_bytes()
-    except IsADirectoryError:
-        raise BadInputError(file, "", "is a folder, not a file") from None
     except OSError as error:
         raise BadInputError(file, "", error.strerror or str(error)) from error
     if content.startswith(_GZIP_MAGIC):
@@ -43,14 +44,27 @@ def read_bytes(path: str | Path) -> bytes:
     return content
 
 
+def require_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what a read may never come back from: a pipe without a writer blocks, /dev/zero has no end.
+
+    Raises BadInputError for what is no regular file, OSError where there is nothing.
+    """
+    mode = Path(path).stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise BadInputError(os.fspath(path), "", "is a folder, not a file")
+    if not stat.S_ISREG(mode):
+        raise BadInputError(os.fspath(path), "", "is not a regular file")
+
+
 def sniff(path: str | Path) -> Format:
     """The format of a file, from its first bytes (of what is inside, where it is gzip).
 
     A truncated or damaged file keeps the format that its beginning shows, so that its reader can say what is wrong.
-    Raises BadInputError where the file cannot be opened.
+    Raises BadInputError where the file cannot be opened, or is a folder, a pipe or a device.
     """
     file = str(path)
     try:
+        require_regular(path)
         with Path(path).open("rb") as opened:
             head = opened.read(_HEAD_BYTES)
     except OSError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xprof_py.errors import BadInputError
+from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess.readers.sniff import sniff
 
 XSPACE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".xspace.pb")
@@ -41,8 +41,11 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
     """Find the profiles that ``paths`` name, all of one job.
 
     A path is a run folder, a folder of profiles, a file or a glob pattern. Caches of other tools are passed over.
-    Raises BadInputError where a path does not exist, holds no profile, or holds those of several jobs (it lists them).
+    Raises BadInputError where a path does not exist, holds no profile, or holds those of several jobs (it lists them),
+    UsageError where one is empty: that would be the current folder, which nobody named.
     """
+    if not all(os.fspath(path) for path in paths):
+        raise UsageError("an empty path (is a variable not set?)")
     expanded = [found for path in paths for found in _expand(os.fspath(path))]
     if len(expanded) == 1 and expanded[0].is_dir():
         return _run_folder(expanded[0]) if is_run_folder(expanded[0]) else _folder(expanded[0])

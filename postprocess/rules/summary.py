@@ -15,6 +15,7 @@ from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
 from xprof_py.postprocess.rules.recompile_words import summary_rows
+from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
 TOP_OPS = 20
@@ -328,7 +329,7 @@ def _slowest(steps: pa.Table) -> list[dict[str, Any]]:
                 "ms": row["window_ps"] / 1e9,
                 "phase": row["phase"],
                 "largest_class": largest,
-                "why": row["reason"] or f"{row[f'{largest}_ps'] / max(row['window_ps'], 1):.0%} {largest}",
+                "why": row["reason"] or f"{row[f'{largest}_ps'] / max(row['window_ps'], 1):.0%} {CLASS_WORDS[largest]}",
             }
         )
     return out

@@ -1,6 +1,23 @@
-"""Numbers in sentences: three digits, a unit that a person would use."""
+"""What sentences are made of: the words for classes; numbers of three digits, with a unit that a person would use."""
 
 from __future__ import annotations
+
+from typing import Final
+
+CLASS_WORDS: Final = {
+    "compute": "compute",
+    "memory": "memory-bound",
+    "collective": "collective",
+    "host_device": "host–device copy",
+    "compiler": "compiler",
+    "input": "input",
+    "checkpoint": "checkpoint",
+    "host": "host work",
+    "device_wait": "device wait",
+    "no_work": "no work",
+    "unknown": "unknown",
+}
+"""Class of the breakdown -> what a person reads."""
 
 
 def duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import resource
 import subprocess
@@ -91,6 +92,54 @@ def test_a_bad_file_costs_itself_alone(tmp_path: Path) -> None:
     result = command("analyze", tmp_path, "-o", out)
     assert result.returncode == 0, result.stderr
     assert "bad.xplane.pb" in (out / "summary.json").read_text()
+
+
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path) -> None:
+    for name in ("0.xplane.pb", "0-1.xpr"):
+        os.mkfifo(tmp_path / name)
+        fails(command("analyze", tmp_path / name), f"{name}: is not a regular file")
+    fails(command("analyze", tmp_path), "is not a regular file")
+    fails(command("analyze", "/dev/zero", memory_bytes=4 << 30), "/dev/zero: is not a regular file")
+
+
+def test_pipes_in_a_run_folder_cost_themselves_alone(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    for name in ("run/0-1.json", "shards/0-1.xpr"):
+        (run / name).parent.mkdir(parents=True)
+        os.mkfifo(run / name)
+    (run / "plugins" / "profile" / "run").mkdir(parents=True)
+    (run / "plugins" / "profile" / "run" / "0.xplane.pb.gz").write_bytes(GOOD.read_bytes())
+    result = command("analyze", run)
+    assert result.returncode == 0, result.stderr
+    diagnostics = json.loads((run / "analysis" / "summary.json").read_bytes())["diagnostics"]
+    refused = {row["file"] for row in diagnostics if row["message"] == "is not a regular file"}
+    assert refused == {f"{run}/run/0-1.json", f"{run}/shards/0-1.xpr"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("analyze", ""), ("analyze", GOOD, ""), ("report", ""), ("analyze", GOOD, "-o", ""), ("demo", "--run-dir", "")],
+)
+def test_an_empty_path_is_wrong_usage(arguments: tuple[str | Path, ...]) -> None:
+    result = command(*arguments)
+    assert result.returncode == 2
+    assert "an empty path (is a variable not set?)" in result.stderr
+
+
+@pytest.mark.parametrize("steps", ["0", "-3", "many"])
+def test_a_demo_of_no_steps_is_wrong_usage(steps: str) -> None:
+    result = command("demo", f"--steps={steps}")
+    assert result.returncode == 2
+    assert f"argument --steps: '{steps}': wants a whole number, at least 1" in result.stderr
+
+
+def test_a_demo_whose_analysis_has_no_place_does_not_train(tmp_path: Path) -> None:
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / "thesis.tex").write_text("years of work")
+    result = command("demo", "--run-dir", tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"xprof-py: {tmp_path / 'analysis'} exists and is not an analysis")
+    assert [f.name for f in tmp_path.iterdir()] == ["analysis"]
 
 
 def test_nothing_else_is_overwritten(tmp_path: Path) -> None:

@@ -195,3 +195,8 @@ def test_a_device_that_is_not_joined_gives_no_verdict() -> None:
     assert "device_planes_not_read" in joined_here["diagnostics"]["code"].to_pylist()
     merged = breakdown.partial(joined_here)
     assert breakdown.shares(merged, breakdown.used_phases(merged)) is None
+
+
+@pytest.mark.parametrize(("name", "words"), [("planted_h2d", "host–device copy"), ("mlp_async40", "device wait")])
+def test_the_slowest_steps_say_why_in_words(name: str, words: str) -> None:
+    assert any(row["why"].endswith(f"% {words}") for row in analyse([file(name)]).summary["slowest_steps"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
 from xprof_py.errors import BadInputError
-from xprof_py.postprocess.readers.sniff import sniff, sniff_bytes
+from xprof_py.postprocess.readers.sniff import read_bytes, sniff, sniff_bytes
 from xspace_schema import XSpace
 
 
@@ -54,6 +55,14 @@ def test_large_gzip_is_sniffed_by_its_beginning(tmp_path: Path) -> None:
 
 
 def test_unreadable_is_bad_input(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(BadInputError):
-            sniff(path)
+    os.mkfifo(tmp_path / "pipe")
+    said = {
+        tmp_path: "is a folder",
+        tmp_path / "absent": "No such file",
+        tmp_path / "pipe": "is not a regular file",
+        Path("/dev/null"): "is not a regular file",
+    }
+    for path, why in said.items():
+        for read in (sniff, read_bytes):
+            with pytest.raises(BadInputError, match=why):
+                read(path)

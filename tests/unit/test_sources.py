@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from xprof_py.errors import BadInputError
+import xprof_py
+from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess.readers.sources import find_sources
 
 
@@ -94,3 +95,11 @@ def test_no_profile_is_lost_where_two_fit_a_shard(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"XPRSHARD" if name.endswith(".xpr") else b"\x0a\x00")
     found = find_sources([tmp_path]).processes
     assert sorted(s.xspace.name for s in found if s.xspace is not None) == ["0-12.xplane.pb", "0.xplane.pb"]
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "host.xplane.pb", "summary.json")
+    monkeypatch.chdir(tmp_path)
+    for read in (find_sources, lambda paths: xprof_py.load(*paths)):
+        with pytest.raises(UsageError):
+            read([""])

@@ -89,6 +89,25 @@ def test_a_reason_is_said_once(sample: ModuleType) -> None:
     assert show(summary).count("no step was marked") == 1
 
 
+@pytest.mark.parametrize(
+    ("severities", "said"),
+    [
+        (["error"] * 5, "2 more diagnostics in the report"),
+        (["error"] * 4, "1 more diagnostic in the report"),
+        (["error"] * 3 + ["warning"] * 2, "2 more warnings in the report"),
+        (["warning"] * 4 + ["note"] * 9, "1 more warning in the report"),
+    ],
+)
+def test_what_is_left_out_is_called_what_it_is(severities: list[str], said: str) -> None:
+    rows = [{"severity": severity, "message": f"m{i}"} for i, severity in enumerate(severities)]
+    shown = show({"steps": {"count": 1}, "verdict": {"bottleneck": "input", "sentence": "x"}, "diagnostics": rows})
+    assert shown.splitlines()[-1] == said
+
+
+def test_the_command_for_the_report_is_quoted_for_a_shell() -> None:
+    assert show({}, out="my run/analysis").endswith("report  xprof-py report 'my run/analysis'\n")
+
+
 def test_a_name_that_the_encoding_lacks_is_escaped() -> None:
     shown = show({"verdict": {"bottleneck": "input", "sentence": "naïve 入力"}}, encoding="ascii")
     assert shown.startswith("na\\xefve \\u5165\\u529b")

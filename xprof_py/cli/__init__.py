@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from xprof_py.cli.streams import named_streams, tell
 from xprof_py.errors import XprofPyError
 
 COMMANDS = {"analyze": "Analyze", "report": "Report", "demo": "Demo"}
@@ -52,20 +51,22 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 ok, 1 error, 2 usage."""
-    args = build_parser().parse_args(argv)
+    """Run a command; returns its exit code: 0 ok, 1 error, 2 usage. Wrong usage and --help raise SystemExit."""
     try:
-        return int(args.run(args))
+        with named_streams():
+            return _run(argv)
     except XprofPyError as error:
-        print(f"xprof-py: {error}", file=sys.stderr)
+        tell(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output went away: nothing is left to say, not even at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except OSError as error:
-        print(f"xprof-py: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        reason = error.strerror or str(error) or type(error).__name__
+        tell(reason if error.filename is None else f"{error.filename}: {reason}")
         return 1
     except KeyboardInterrupt:
-        print("xprof-py: interrupted", file=sys.stderr)
+        tell("interrupted")
         return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    args = build_parser().parse_args(argv)
+    return int(args.run(args))

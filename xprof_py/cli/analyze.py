@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from xprof_py.cli.arguments import named
+from xprof_py.errors import XprofPyError
 
 if TYPE_CHECKING:
     from xprof_py.postprocess.fleet.analysis import Analysis
@@ -23,20 +27,34 @@ class Analyze:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """PATH..., -o OUT, --json."""
-        parser.add_argument("paths", nargs="+", metavar="PATH", help="run folder, folder, glob or files of one job")
-        parser.add_argument("-o", "--out", metavar="OUT", help="folder for the results")
+        parser.add_argument(
+            "paths", nargs="+", type=named, metavar="PATH", help="run folder, folder, glob or files of one job"
+        )
+        parser.add_argument("-o", "--out", type=named, metavar="OUT", help="folder for the results")
         parser.add_argument("--json", action="store_true", help="print summary.json instead of the table")
 
     def run(self, args: argparse.Namespace) -> int:
         """Analyse, write, print."""
         out, summary = analyze(args.paths, args.out)
         if args.json:
-            sys.stdout.write((out / "summary.json").read_text())
+            sys.stdout.write((out / "summary.json").read_text(encoding="utf-8"))
         else:
             print_summary(summary)
+            reported = args.paths[0] if args.out is None and len(args.paths) == 1 else os.fspath(out)
             print(f"tables: {out}", file=sys.stderr)
-            print(f"report: xprof-py report {args.paths[0] if len(args.paths) == 1 else out}", file=sys.stderr)
+            print(f"report: xprof-py report {shlex.quote(reported)}", file=sys.stderr)
         return 0
+
+
+class UnwrittenAnalysisError(XprofPyError):
+    """The analysis is done and cannot be written where it belongs; ``result`` is it, ``reason`` the system's words."""
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], out: Path, reason: str, result: Analysis) -> None:
+        command = shlex.join(["xprof-py", "analyze", *(os.fspath(path) for path in paths), "-o", "OUT"])
+        super().__init__(f"{out}: cannot be written: {reason}. Write the analysis elsewhere: {command}")
+        self.out = out
+        self.reason = reason
+        self.result = result
 
 
 def analyze(
@@ -44,13 +62,19 @@ def analyze(
 ) -> tuple[Path, dict[str, Any]]:
     """Analyse the profiles of one job and write the results; returns (OUT, summary).
 
-    Raises BadInputError where nothing could be read, UsageError where OUT is something else.
+    Raises BadInputError where nothing could be read, UsageError where OUT is something else, UnwrittenAnalysisError
+    where OUT cannot be written.
     """
     from xprof_py.postprocess.fleet import analysis
 
     where = Path(out) if out is not None else analysis.default_out(paths)
     result = analysis.analyse(paths)
-    analysis.write_analysis(result, where)
+    try:
+        analysis.write_analysis(result, where)
+    except OSError as error:
+        # The error's own words are those of a temporary file or of Arrow, which say nothing to anybody.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise UnwrittenAnalysisError(paths, where, reason, result) from error
     return where, result.summary
 
 
@@ -64,7 +88,10 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def ensure_analysis(path: str | os.PathLike[str]) -> Path:
-    """OUT of a run folder or of an OUT itself; analysed first where it is missing or older than what it was made of."""
+    """OUT of a run folder or of an OUT itself; analysed first where it is missing or older than what it was made of.
+
+    Raises as :func:`analyze` does.
+    """
     from xprof_py.postprocess.fleet import analysis
     from xprof_py.postprocess.readers.sources import find_sources
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from xprof_py.cli.arguments import at_least_one, named_path
 from xprof_py.errors import UsageError
 
 DEFAULT_STEPS = 40
@@ -16,7 +17,7 @@ DEFAULT_STEPS = 40
 class Demo:
     """Train a small transformer with a slow input pipeline, record it, and show where its time went.
 
-    Takes well under a minute on two CPU cores. Needs JAX: pip install 'xprof_py[demo]'.
+    Takes well under a minute on two CPU cores. Needs JAX: pip install jax.
     """
 
     name = "demo"
@@ -24,10 +25,12 @@ class Demo:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options of the command on ``parser``."""
         parser.add_argument("--fast-input", action="store_true", help="the same training with its bottleneck removed")
-        parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help="training steps (default: %(default)s)")
+        parser.add_argument(
+            "--steps", type=at_least_one, default=DEFAULT_STEPS, help="training steps (default: %(default)s)"
+        )
         parser.add_argument(
             "--run-dir",
-            type=Path,
+            type=named_path,
             help="where to record (default: runs/demo or runs/demo-fast-input, replaced by each demo)",
         )
         parser.add_argument("--json", action="store_true", help="print summary.json instead of the table")
@@ -36,14 +39,19 @@ class Demo:
         """Record, analyse, print. Returns the exit code: the training's own where that failed.
 
         Raises:
-            UsageError: fewer than one step; XprofPyError: what was recorded cannot be analysed or written.
+            UsageError: the analysis would have to go where somebody else's files are, said before the training.
+            XprofPyError: what was recorded cannot be analysed or written.
         """
         from xprof_py.cli.analyze import analyze, print_summary
+        from xprof_py.postprocess.fleet.analysis import is_foreign
         from xprof_py.viewers.html_report import write_report
 
-        if args.steps < 1:
-            raise UsageError("demo --steps: at least one")
         run_dir: Path = args.run_dir or Path("runs", "demo-fast-input" if args.fast_input else "demo")
+        if is_foreign(run_dir / "analysis"):
+            # Said now: the training takes a minute, and its analysis would have no place.
+            raise UsageError(
+                f"{run_dir / 'analysis'} exists and is not an analysis: name another folder with --run-dir"
+            )
         code = self.record(run_dir, steps=args.steps, fast_input=args.fast_input, overwrite=args.run_dir is None)
         if code != 0:
             return code

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+
+from xprof_py.cli.arguments import named_path
 
 
 class Report:
@@ -14,26 +15,35 @@ class Report:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of `report`."""
-        parser.add_argument("path", metavar="PATH", type=Path, help="a run folder, or a folder that `analyze` wrote")
+        parser.add_argument(
+            "path", metavar="PATH", type=named_path, help="a run folder, or a folder that `analyze` wrote"
+        )
         parser.add_argument(
             "-o",
             "--output",
             metavar="FILE",
-            type=Path,
+            type=named_path,
             help="the HTML file to write (default: report.html in the analysed folder)",
         )
 
     def run(self, args: argparse.Namespace) -> int:
         """Analyse ``args.path`` if needed, write the report and print its path. Returns 0.
 
+        Where the analysis cannot be written, a FILE that was named is still made, from memory.
+
         Raises:
             XprofPyError: the path cannot be analysed, or the report cannot be written.
         """
-        from xprof_py.cli.analyze import ensure_analysis
-        from xprof_py.viewers.html_report import write_report
+        from xprof_py.cli.analyze import UnwrittenAnalysisError, ensure_analysis
+        from xprof_py.viewers.html_report import render_report, write_page, write_report
 
-        out = ensure_analysis(args.path)
-        written = write_report(out, args.output)
+        try:
+            written = write_report(ensure_analysis(args.path), args.output)
+        except UnwrittenAnalysisError as error:
+            if args.output is None:
+                raise
+            sys.stderr.write(f"{error.out}: cannot be written: {error.reason}; the report is made without its tables\n")
+            written = write_page(render_report(error.result.summary, error.result.tables), args.output)
         sys.stderr.write("open it in a browser; it needs no network and can be sent as it is\n")
         print(written)
         return 0
