@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.analyses import breakdown, compile_times, evidence, host_spans, top_ops
+from xprof_py.postprocess.analyses import breakdown, compile_times, evidence, gap_chains, host_spans, op_steps, top_ops
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
@@ -53,6 +53,8 @@ class Partials:
     top_ops: pa.Table
     host_spans: pa.Table
     compile_times: pa.Table
+    op_steps: pa.Table
+    gap_chains: pa.Table
     stored: dict[str, pa.Table]
     diagnostics: list[dict[str, Any]]
 
@@ -122,6 +124,8 @@ def partials(profile: Profile) -> Partials:
         top_ops=top_ops.partial(joined),
         host_spans=host_spans.partial(joined),
         compile_times=compile_times.partial(joined),
+        op_steps=op_steps.partial(joined),
+        gap_chains=gap_chains.partial(joined),
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
     )
@@ -139,6 +143,8 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
         "top_ops": top_ops.finish(functools.reduce(top_ops.merge, (p.top_ops for p in parts)), phases),
         "host_spans": host_spans.finish(functools.reduce(host_spans.merge, (p.host_spans for p in parts))),
         "compile_times": compile_times.finish(functools.reduce(compile_times.merge, (p.compile_times for p in parts))),
+        "op_steps": op_steps.finish(functools.reduce(op_steps.merge, (p.op_steps for p in parts))),
+        "gap_chains": gap_chains.finish(functools.reduce(gap_chains.merge, (p.gap_chains for p in parts))),
     }
     summary = build_summary(
         processes=[p.process for p in parts],
