@@ -6,7 +6,7 @@ Names from a trace are shown without control characters: an op name cannot move 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from xprof_py.viewers.markup import printable
@@ -128,6 +128,25 @@ class Page:
             yield word[:cut]
             word = word[cut:]
         yield word
+
+    def aligned(self, lines: Sequence[Sequence[str]]) -> list[str]:
+        """``lines`` of cells as a table: the first column to the left, the others to the right.
+
+        What does not fit the width is left out from the right, a column as a whole.
+        """
+        plain = [[self.plain(cell) for cell in line] for line in lines]
+        widths = [max(columns_of(line[i]) for line in plain) for i in range(len(plain[0]))] if plain else []
+        out = [MARGIN + self.fit(line[0], min(widths[0], self.width - len(MARGIN))) for line in plain]
+        for i, columns in enumerate(widths[1:], 1):
+            if columns == 0:
+                continue
+            if columns_of(out[0]) + 2 + columns > self.width:
+                break
+            out = [
+                f"{so_far}  {' ' * (columns - columns_of(line[i]))}{line[i]}"
+                for so_far, line in zip(out, plain, strict=True)
+            ]
+        return [line.rstrip() for line in out]
 
     def bar(self, share: float, columns: int) -> str:
         """A bar of ``share`` of ``columns``; anything above nothing shows at least its thinnest piece."""

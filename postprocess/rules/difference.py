@@ -277,7 +277,7 @@ def _sentence(step: Mapping[str, Any], a: SteadySteps, b: SteadySteps) -> str:
     relative = abs(step["relative"])
     # As parts of the difference's own direction, the smaller first.
     low, high = sorted(abs(step[key]) / step["a_ms"] for key in ("low_ms", "high_ms"))
-    return f"A step takes {relative:.1%} {way}: {before} before, {after} after ({low:.1%} to {high:.1%}; {counts})."
+    return f"A step is {relative:.1%} {way}: {before} before, {after} after ({low:.1%} to {high:.1%}; {counts})."
 
 
 def _sample_warnings(a: SteadySteps, b: SteadySteps, tests: int) -> list[dict[str, str]]:

@@ -83,8 +83,12 @@ def _dependence(a: Float64, b: Float64) -> float:
     """How many steps count as one: (1 + r) / (1 - r) with r the correlation of neighbours' ranks, 1 where r is chance.
 
     Bayley and Hammersley's factor for a chain whose correlation falls off geometrically. Only r above the 95 % point of
-    independent steps counts: its estimate is as noisy as the sample is small.
+    independent steps counts: its estimate is as noisy as the sample is small. Where the gap between the samples is
+    wider than the whole of either, no drift that was seen in them bridges it, and every step counts.
     """
+    gap = max(float(a.min() - b.max()), float(b.min() - a.max()))
+    if gap > max(float(np.ptp(a)), float(np.ptp(b))):
+        return 1.0
     products = squares = pairs = 0.0
     for sample in (a, b):
         centred = _ranks(sample)[0] - (len(sample) + 1) / 2

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +58,34 @@ def print_summary(summary: dict[str, Any]) -> None:
     """The short table on stdout: coloured on a terminal (unless NO_COLOR is set), plain when piped."""
     from xprof_py.viewers.terminal import render_summary
 
+    sys.stdout.write(on_terminal(render_summary, summary))
+
+
+def on_terminal(render: Callable[..., str], found: dict[str, Any]) -> str:
+    """What ``render(found, color=, width=, encoding=)`` draws for the stdout that there is."""
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     width = min(shutil.get_terminal_size((80, 24)).columns, 120)
-    sys.stdout.write(render_summary(summary, color=color, width=width, encoding=sys.stdout.encoding))
+    return render(found, color=color, width=width, encoding=sys.stdout.encoding)
+
+
+def read_run(path: str | os.PathLike[str], needed: Sequence[str]) -> Analysis:
+    """The analysis of a run folder, of profiles, or of an OUT, made first where it is missing, stale or lacks tables.
+
+    ``needed``: names of tables. Raises BadInputError where ``path`` is an OUT that lacks one: its run is not known.
+    """
+    from xprof_py.errors import BadInputError
+    from xprof_py.postprocess.fleet import analysis
+
+    out = ensure_analysis(path)
+    found = analysis.read_analysis(out)
+    missing = [name for name in needed if name not in found.tables]
+    if missing and out == Path(path):
+        why = f"an earlier version wrote it, without the table {missing[0]}: run `xprof-py analyze` on the run again"
+        raise BadInputError(str(out), "", why)
+    if missing:
+        analyze([path], out)
+        found = analysis.read_analysis(out)
+    return found
 
 
 def ensure_analysis(path: str | os.PathLike[str]) -> Path:
