@@ -102,10 +102,20 @@ def ensure_analysis(path: str | os.PathLike[str]) -> Path:
     files = [f for s in sources.processes for f in (s.xspace, s.shard, s.run_file) if f is not None]
     if summary.exists():
         made = summary.stat().st_mtime_ns
-        if all(file.stat().st_mtime_ns <= made for file in files) and _readable(analysis.read_analysis, out):
-            return out
+        found = _readable(analysis.read_analysis, out)
+        if found is not None and all(file.stat().st_mtime_ns <= made for file in files):
+            # Two profiles of one name in two folders have one OUT here: what it was made of decides.
+            profiles = {str(f) for s in sources.processes for f in (s.xspace, s.shard) if f is not None}
+            if sources.root is not None or _made_of(found.summary) == profiles:
+                return out
     analyze([path], out)
     return out
+
+
+def _made_of(summary: dict[str, Any]) -> set[str]:
+    """The files that an analysis was asked to read, those that could not be read included."""
+    unread = {row["file"] for row in summary["diagnostics"] if row["code"] == "unreadable"}
+    return unread.union(*(host["source"] for host in summary["hosts"]))
 
 
 def _readable(read: Any, out: Path) -> Analysis | None:
