@@ -152,7 +152,22 @@ class _Chain:
             (row["line"], row["start_ps"], row["duration_ps"]): row["function"]
             for row in profile["compiles"].to_pylist()
         }
+        self._compile_start = integers(profile["compiles"], "start_ps")
+        self._compile_end = self._compile_start + integers(profile["compiles"], "duration_ps")
+        self._compile_function = profile["compiles"]["function"].to_pylist()
+        self._read_calls()
         self._read_ops(profile)
+
+    def _read_calls(self) -> None:
+        """Per line the outermost calls of jitted functions, in order: disjoint."""
+        events = self._events
+        calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+        self._calls: dict[int, Int64] = {}
+        for line in np.unique(events.line[calls]):
+            mine = calls[events.line[calls] == line]
+            mine = mine[np.lexsort((-events.end_ps[mine], events.start_ps[mine]))]
+            reached = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, events.end_ps[mine][:-1]])
+            self._calls[int(line)] = mine[events.start_ps[mine] >= reached]
 
     def _read_ops(self, profile: Profile) -> None:
         ops = profile["ops"].filter(profile["ops"]["leaf"])
@@ -171,7 +186,7 @@ class _Chain:
         said = ("lane", "start_ps", "end_ps", "cause", "length_ps", "cause_step", "evidence")
         out = {name: row[name] for name in said}
         if row["event"] is not None:
-            out |= self._evidence(row["event"])
+            out |= self._evidence(row["event"], row["cause"])
         after, run = self._neighbours(row, out)
         if row["launch"] is not None:
             run = self._run_of.get((row["lane"], row["launch"]), run)
@@ -212,15 +227,37 @@ class _Chain:
         name = self._events.names[self._events.name[self._op_event[op]]]
         return name, f"{file}:{self._line[hlo]}" if file else None
 
-    def _evidence(self, event: int) -> dict[str, Any]:
+    def _compiling(self, start: int, end: int) -> str | None:
+        """The function that was compiled in most of [start, end): XLA's own events name none, jax.monitoring's do."""
+        if not len(self._compile_start):
+            return None
+        shared = np.minimum(self._compile_end, end) - np.maximum(self._compile_start, start)
+        most = int(shared.argmax())
+        return self._compile_function[most] if 2 * int(shared[most]) > end - start else None
+
+    def _calling(self, event: int) -> str | None:
+        """The jitted function whose call encloses the event on its thread; the outermost one."""
+        events = self._events
+        calls = self._calls.get(int(events.line[event]))
+        if calls is None:
+            return None
+        place = int(np.searchsorted(events.start_ps[calls], events.start_ps[event], side="right")) - 1
+        if place < 0 or events.end_ps[calls[place]] < events.end_ps[event]:
+            return None
+        called = host_names.JIT_CALL.match(events.names[events.name[calls[place]]])
+        return called["function"] if called else None
+
+    def _evidence(self, event: int, cause: str) -> dict[str, Any]:
         events = self._events
         name = events.names[events.name[event]]
         line, start = int(events.line[event]), int(events.start_ps[event])
         duration = int(events.end_ps[event]) - start
         function = self._compiled.get((line, start, duration))
-        called, frame = host_names.JIT_CALL.match(name), _FRAME.match(name)
-        if function is None and called is not None:
-            function = called["function"]
+        if function is None and cause == "compiler":
+            function = self._compiling(start, start + duration)
+        frame = _FRAME.match(name)
+        if function is None and cause in ("host", "compiler"):
+            function = self._calling(event)
         source = None
         if self._has_source[event]:
             source = events.text_of(int(self._source[event]))

@@ -43,7 +43,11 @@ def cause_text(cause: Mapping[str, Any], step: int) -> str:
     elif kind == "checkpoint":
         text = f"saving or restoring in {named(evidence, source)}"
     elif kind == "host":
-        text = f"the launching thread was busy in {named(evidence, source)}"
+        if function is None:
+            text = f"the launching thread was busy in {named(evidence, source)}"
+        else:
+            text = f"dispatching {named(function, source)}"
+            text += "" if function in evidence else f", in `{evidence}`"
     elif kind == "unknown" and cause["event_ms"] is not None:
         text = f"only {named(evidence, source)} was open, which says nothing of what the thread did"
     else:
