@@ -116,8 +116,8 @@ def _causes(page: Page, gap: Fields) -> Iterator[str]:
         return
     causes = [row for row in every if (number(row, "ms") or 0.0) >= 10 * _LEAST_SHOWN * length_ms]
     for row in causes:
-        head = f"{MARGIN}{page.plain(_milliseconds(row, 'ms'))} {label(text(row, 'cause'))}: "
-        lines = page.wrap(text(row, "text"), indent=MARGIN * 3, first=head)
+        said = f"{_milliseconds(row, 'ms')} {label(text(row, 'cause'))}: {text(row, 'text')}"
+        lines = page.wrap(said, indent=MARGIN * 3, first=MARGIN)
         yield page.coloured(lines[0], text(row, "cause"))
         yield from lines[1:]
 
@@ -153,4 +153,4 @@ def _unknown(page: Page, found: Fields) -> Iterator[str]:
     share = quantities.percent(number(unknown, "share"))
     yield from page.wrap(f"unknown: {_milliseconds(unknown, 'ms')} ({share}), because", indent=MARGIN, first="")
     for row in rows(unknown, "why")[:3]:
-        yield from page.wrap(text(row, "text"), indent=MARGIN * 2, first=f"{MARGIN}{_milliseconds(row, 'ms')}: ")
+        yield from page.wrap(f"{_milliseconds(row, 'ms')}: {text(row, 'text')}", indent=MARGIN * 2, first=MARGIN)
