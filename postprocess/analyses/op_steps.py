@@ -57,7 +57,7 @@ def partial(profile: Profile) -> pa.Table:
     identity = identity_of[instruction]
     length = integers(ops, "duration_ps") + integers(ops, "open_ps")
     class_code, classes = dictionary(ops, "class")
-    most = _largest_class(identity, class_code, length, len(identities), len(classes))
+    most = _largest_class(identity, class_code.astype(np.int64), length, len(identities), len(classes))
 
     key = np.stack([integers(ops, "lane"), identity, step], axis=1)
     cells, cell_of = np.unique(key, axis=0, return_inverse=True)

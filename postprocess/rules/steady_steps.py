@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +15,6 @@ from xprof_py.postprocess.schema import CLASSES
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
-
-OP_TEXTS = ("program", "opcode", "source", "op_name")
 
 
 @dataclass(frozen=True)
@@ -80,9 +77,7 @@ def read_steady_steps(tables: Mapping[str, pa.Table], name: str) -> SteadySteps:
     lanes = max(windows.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     steady = _steady(windows)
     keys = _keys(steady)
-    found = defaultdict(int)
-    for key in keys:
-        found[key] += 1
+    found = Counter(keys)
     # Sorted by host, lane and start: the first lane's order is the order of the steps.
     column = {key: at for at, key in enumerate(key for key in dict.fromkeys(keys) if found[key] == lanes)}
     at = np.array([column.get(key, -1) for key in keys] or np.zeros(0), np.int64)
@@ -123,12 +118,12 @@ def _read_ops(
         column_of_row[host] = np.array(
             [column.get(key, -1) if named[row] == name else -1 for row, key in enumerate(_keys(steps))], np.int64
         )
-    places: dict[tuple[Any, ...], int] = {}
+    places: dict[tuple[str, str, str, str, int], int] = {}
     ops: list[Op] = []
     sums: list[Int64] = []
     for row in tables["op_steps"].to_pylist():
         steps = column_of_row[row["host"]][np.array(row["steps"], np.int64)]
-        key = (*(row[text] for text in OP_TEXTS), row["rank"])
+        key = (row["program"], row["opcode"], row["source"], row["op_name"], row["rank"])
         if key not in places:
             places[key] = len(ops)
             ops.append(Op(*key, row["op"], row["class"]))
@@ -136,8 +131,8 @@ def _read_ops(
         np.add.at(sums[places[key]], steps[steps >= 0], np.array(row["total_ps"], np.int64)[steps >= 0])
     order = [places[key] for key in sorted(places)]
     matrix = np.stack([sums[i] for i in order]) if order else np.zeros((0, len(column)), np.int64)
-    ran = matrix.any(axis=1)
-    return tuple(ops[i] for i, used in zip(order, ran, strict=True) if used), matrix[ran]
+    ran = np.flatnonzero((matrix > 0).any(axis=1))
+    return tuple(ops[order[i]] for i in ran), matrix[ran]
 
 
 def matched_ops(a: SteadySteps, b: SteadySteps) -> list[tuple[int, int]]:
