@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from xprof_py.postprocess.rules.difference import RATE
 from xprof_py.viewers import quantities
 from xprof_py.viewers.class_words import label
 from xprof_py.viewers.fields import Fields, mapping, number, rows, text
@@ -51,6 +52,15 @@ def _relative(row: Fields) -> str:
     return f"×{1 + relative:,.0f}" if relative >= 9.5 else f"{relative:+.1%}".replace("-", "−")
 
 
+def _verdict(row: Fields) -> str:
+    """The relative change where it counts, else why it does not."""
+    if row.get("changed") is True:
+        return _relative(row)
+    if not number(row, "difference_ms"):
+        return ""
+    return "small" if (number(row, "q") or 0.0) <= RATE else "by chance"
+
+
 def _seconds(row: Fields, key: str) -> float | None:
     found = number(row, key)
     return None if found is None else found / 1e3
@@ -80,7 +90,7 @@ def _classes(page: Page, found: Fields) -> Iterator[str]:
                 f"{a} {unit}",
                 f"{b} {after_unit}",
                 _signed(_seconds(row, "difference_ms")),
-                _relative(row) if row.get("changed") is True else "by chance" if number(row, "difference_ms") else "",
+                _verdict(row),
             )
             for row, a, b in zip(shown, before, after, strict=True)
         ),

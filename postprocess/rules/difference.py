@@ -2,11 +2,13 @@
 
 The difference of a number is that of its medians over the steady steps of both runs. It counts as changed where a rank
 test of the step distributions (rules.significance), corrected for the number of classes or ops tested, allows a false
-discovery rate of RATE, and where it is at least LEAST_RELATIVE of itself. Classes and ops that take less than
-LEAST_OF_STEP of the step in both runs are not tested.
+discovery rate of RATE, and where it is worth telling: LEAST_RELATIVE of itself, and for a class LEAST_OF_STEP of the
+step. Classes and ops that take less than TESTED_FROM of the step in both runs are not tested.
 
-What one step distribution cannot show is how much two runs of the same program differ as runs (another process, other
-neighbours on the machine): a threshold belongs above that.
+Two runs of one program also differ as runs: another process, other neighbours on the machine, another clock. For ops
+the pair itself shows how much: all ops of a program together say what such a pair does to an op. So an op must also
+stand out, by APART robust standard deviations, from the changes of all ops (an empirical null: Efron, Journal of the
+American Statistical Association 99 (2004) 96). For the step and its classes one pair cannot show it.
 """
 
 from __future__ import annotations
@@ -38,8 +40,14 @@ RATE = 0.01
 """False discovery rate. One in a hundred, because a comparison that cries wolf is switched off."""
 LEAST_RELATIVE = 0.01
 """Of the number itself: clocks, caches and the place of buffers in memory move a step by as much for no cause."""
-LEAST_OF_STEP = 0.001
-"""Of the step: below it nobody would act."""
+LEAST_OF_STEP = 0.005
+"""Of the step: a class that moves it by less is no reason to act."""
+TESTED_FROM = 0.001
+"""Of the step: below it nobody would act whatever happens."""
+APART = 5.0
+"""Robust standard deviations; as many as make a step an outlier (docs/breakdown.md)."""
+ENOUGH_OPS = 10
+"""From which the changes of all ops say how much runs differ; below, the rank test stands alone."""
 OCCASIONAL = 0.02
 """Of the mean step: from which a class is told that only some steps have more of, though no median shows it."""
 
@@ -110,6 +118,7 @@ def compare_steps(a: SteadySteps, b: SteadySteps, *, limits: Sequence[Limit] = (
     ops = _rows(pairs, a, b)
     for row, pair in zip(ops, pairs, strict=True):
         row |= _described(pair)
+    together = _hold_back(ops)
     ops.sort(
         key=lambda row: (not row["changed"], -abs(row["difference_ms"]), row["program"], row["op_name"], row["op"])
     )
@@ -123,10 +132,11 @@ def compare_steps(a: SteadySteps, b: SteadySteps, *, limits: Sequence[Limit] = (
         "classes": classes,
         "ops": ops,
         "ops_below_threshold": untested,
+        "ops_together": together,
         "occasional": _occasional(a, b, classes),
         "limits": checks,
         "regression": any(check["exceeded"] for check in checks),
-        "warnings": _sample_warnings(a, b, len(ops)),
+        "warnings": [*_sample_warnings(a, b, len(ops)), *_unquiet(together)],
     }
 
 
@@ -143,7 +153,7 @@ class _Pair:
 
 def _op_pairs(a: SteadySteps, b: SteadySteps) -> tuple[list[_Pair], int]:
     """(ops that are worth a test, number of the others)."""
-    least_ps = _least_ps(a, b)
+    least_ps = TESTED_FROM * _shorter_ps(a, b)
     pairs, untested = [], 0
     for left, right in matched_ops(a, b):
         op_a, op_b = a.ops[left] if left >= 0 else None, b.ops[right] if right >= 0 else None
@@ -157,16 +167,17 @@ def _op_pairs(a: SteadySteps, b: SteadySteps) -> tuple[list[_Pair], int]:
     return pairs, untested
 
 
-def _least_ps(a: SteadySteps, b: SteadySteps) -> float:
-    """What something must take in a median step of either run to be tested."""
-    return LEAST_OF_STEP * min(float(np.median(a.step_ps)), float(np.median(b.step_ps)))
+def _shorter_ps(a: SteadySteps, b: SteadySteps) -> float:
+    """The median step of the run where it is shorter."""
+    return min(float(np.median(a.step_ps)), float(np.median(b.step_ps)))
 
 
 def _rows(pairs: Sequence[_Pair], a: SteadySteps, b: SteadySteps) -> list[dict[str, Any]]:
     """One row per pair. Times in ms; ``relative`` is null where A has none of it."""
     if not pairs:
         return []
-    least_ps = _least_ps(a, b)
+    shorter_ps = _shorter_ps(a, b)
+    least_ps = TESTED_FROM * shorter_ps
     tested = np.array([max(np.median(pair.a_ps), np.median(pair.b_ps)) >= least_ps for pair in pairs])
     p = np.array([rank_sum_p(pair.a_ps, pair.b_ps) if use else 1.0 for pair, use in zip(pairs, tested, strict=True)])
     q = np.ones(len(pairs))
@@ -176,7 +187,8 @@ def _rows(pairs: Sequence[_Pair], a: SteadySteps, b: SteadySteps) -> list[dict[s
         median_a, median_b = float(np.median(pair.a_ps)), float(np.median(pair.b_ps))
         difference = median_b - median_a
         significant = bool(q[i] <= RATE)
-        worth = difference != 0 and abs(difference) >= LEAST_RELATIVE * median_a
+        moves_step = pair.kind != "class" or abs(difference) >= LEAST_OF_STEP * shorter_ps
+        worth = difference != 0 and abs(difference) >= LEAST_RELATIVE * median_a and moves_step
         low, high = (
             median_difference_interval(pair.a_ps, pair.b_ps) if significant or pair.kind != "op" else (None, None)
         )
@@ -194,7 +206,7 @@ def _rows(pairs: Sequence[_Pair], a: SteadySteps, b: SteadySteps) -> list[dict[s
                 "relative": difference / median_a if median_a > 0 else None,
                 "p": float(p[i]),
                 "q": float(q[i]),
-                "significant": significant,
+                "significant": significant and moves_step,
                 "changed": significant and worth,
             }
         )
@@ -217,6 +229,39 @@ def _described(pair: _Pair) -> dict[str, Any]:
         "op_name": op.op_name,
         "rank": op.rank,
     }
+
+
+def _hold_back(ops: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Takes `significant` and `changed` from ops that do not stand out from the changes of all; what those are.
+
+    ``relative``: of the op in the middle; ``spread``: robust standard deviation of log(b / a), about a relative change.
+    None where fewer than ENOUGH_OPS ops ran in both.
+    """
+    both = [row for row in ops if row["a_ms"] > 0 and row["b_ms"] > 0]
+    if len(both) < ENOUGH_OPS:
+        return None
+    change = np.log([row["b_ms"] / row["a_ms"] for row in both])
+    middle = float(np.median(change))
+    # 1.4826 makes the median absolute deviation the standard deviation of a normal distribution.
+    spread = 1.4826 * float(np.median(np.abs(change - middle)))
+    held = 0
+    for row, apart in zip(both, np.abs(change - middle), strict=True):
+        if row["significant"] and apart <= APART * spread:
+            held += 1
+            row["significant"] = row["changed"] = False
+    return {"ops": len(both), "relative": float(np.expm1(middle)), "spread": spread, "held_back": held}
+
+
+def _unquiet(together: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    if together is None or not together["held_back"]:
+        return []
+    held = counted(together["held_back"], "op differs", "ops differ")
+    message = (
+        f"{held} by more than chance, but not by more than all ops do between these runs ({together['relative']:+.1%} "
+        f"in the middle, {together['spread']:.1%} apart): so do two runs on a busy machine. Record where it is quiet "
+        f"to see smaller changes"
+    )
+    return [_warning("unquiet", message)]
 
 
 def _check(

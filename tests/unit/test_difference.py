@@ -113,6 +113,32 @@ def test_steps_too_few_for_so_many_ops_are_said() -> None:
     assert "among" in found["warnings"][0]["message"]
 
 
+def another_run(steps: SteadySteps, seed: int, *, common: float, spread: float) -> SteadySteps:
+    """The same steps as another run of the program has them: every op faster or slower by a factor of its own."""
+    rng = np.random.default_rng(seed)
+    factor = common * np.exp(rng.normal(0, spread, len(steps.ops)))
+    return replace(steps, op_ps=steps.op_ps * factor[:, None])
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("common", [0.9, 1.0, 1.2])
+def test_runs_whose_ops_all_differ_a_little_are_equal_runs(name: str, common: float) -> None:
+    """As two runs on a busy machine do: the rank test alone would report most ops that scatter little."""
+    for seed in range(5):
+        found = compare_steps(recorded(name), another_run(recorded(name), seed, common=common, spread=0.07))
+        assert [row["name"] for row in found["ops"] if row["changed"]] == []
+        assert found["ops_together"]["held_back"] > 0
+        assert found["ops_together"]["relative"] == pytest.approx(common - 1, abs=0.05)
+        assert [row["code"] for row in found["warnings"]] == ["unquiet"]
+
+
+def test_an_op_that_stands_out_of_them_is_found() -> None:
+    before = recorded("transformer_async20")
+    after = with_op(another_run(before, 1, common=1.1, spread=0.07), "dot_general.72", 2.0)
+    found = compare_steps(before, after)
+    assert [row["name"] for row in found["ops"] if row["changed"]] == ["dot_general.72"]
+
+
 # --- ops are matched by what they are ---------------------------------------------------------------------------------
 
 
