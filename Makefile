@@ -59,5 +59,5 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis runs/demo runs/demo-fast-input
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

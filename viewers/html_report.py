@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -29,6 +27,7 @@ from xprof_py.viewers.fields import Fields, mapping, number
 from xprof_py.viewers.html_parts import section
 from xprof_py.viewers.markup import Html, join, printable, tag
 from xprof_py.viewers.step_series import chart_series
+from xprof_py.viewers.whole_file import write_whole
 
 REPORT_TABLES = ("step_classes",)
 """Tables of OUT that the report reads."""
@@ -80,8 +79,7 @@ def write_report(out: Path, destination: Path | None = None) -> Path:
 
     Args:
         out: a folder with summary.json and, for the chart, step_classes.parquet (what ``analyze`` writes).
-        destination: the HTML file, by default report.html in ``out``; replaced as a whole, so that a reader never
-            sees half of it.
+        destination: the HTML file, by default report.html in ``out``; as :func:`write_page` takes it.
 
     Returns:
         The file written.
@@ -90,16 +88,26 @@ def write_report(out: Path, destination: Path | None = None) -> Path:
         BadInputError: summary.json is missing, or it or a table cannot be read.
         XprofPyError: the file cannot be written.
     """
-    page = render_report(read_summary(out), read_tables(out))
-    destination = destination or out / "report.html"
-    partial = destination.with_name(f".{destination.name}.{os.getpid()}")
+    return write_page(render_report(read_summary(out), read_tables(out)), destination or out / "report.html")
+
+
+def write_page(page: str, destination: Path) -> Path:
+    """Write a report that :func:`render_report` made.
+
+    Args:
+        page: the HTML.
+        destination: a file, replaced as a whole, so that a reader never sees half of it; links are followed, and a pipe
+            or a device is written to as it is.
+
+    Returns:
+        ``destination``.
+
+    Raises:
+        XprofPyError: the file cannot be written.
+    """
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(destination)
+        write_whole(destination, page)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise XprofPyError(f"{destination}: cannot write the report: {error.strerror or error}") from error
     return destination
 

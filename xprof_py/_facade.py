@@ -37,12 +37,13 @@ class Run:
         return found
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report, one HTML file that needs no network, and return its path."""
-        from xprof_py.viewers.html_report import render_report
+        """Write the report, one HTML file that needs no network, and return its path.
 
-        target = Path(path)
-        target.write_text(render_report(self._result.summary, self._result.tables), encoding="utf-8")
-        return target
+        A file is replaced as a whole, links are followed. Raises XprofPyError where it cannot be written.
+        """
+        from xprof_py.viewers.html_report import render_report, write_page
+
+        return write_page(render_report(self._result.summary, self._result.tables), Path(path))
 
 
 def load(*paths: str | os.PathLike[str]) -> Run:

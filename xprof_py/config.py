@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xprof_py.errors import UsageError
+from xprof_py.messages import warn
 from xprof_py.rank import restart_count
 
 Choice = bool | Literal["auto"]
@@ -102,29 +103,35 @@ def load_settings(arguments: Mapping[str, object], environ: Mapping[str, str], d
     A job that its launcher restarted gets ``-restart<n>`` after its session name, so that a restart neither fails on
     nor overwrites what the earlier attempt left in the same folder.
 
+    What does not fit in pyproject.toml is a warning and leaves the default: that file is often somebody else's, and no
+    training should end because of it.
+
     Raises:
-        UsageError: a value that does not fit or an unknown key in pyproject.toml, with the place it came from.
+        UsageError: an argument or a variable that does not fit.
     """
     chosen: dict[str, Any] = {}
     file, table = _project_table(directory)
     unknown = sorted(set(table) - set(_CONVERTERS))
     if unknown:
-        raise UsageError(f"{file}: [tool.xprof_py] has no setting {unknown[0]!r}; there are {', '.join(_CONVERTERS)}")
+        warn(f"{file}: [tool.xprof_py] has no setting {', '.join(unknown)}; there are {', '.join(_CONVERTERS)}")
     for field in fields(Settings):
         name = field.name
         variable = f"XPROF_PY_{name.upper()}"
-        for source, value in (
-            (f"argument {name}", arguments.get(name)),
-            (variable, environ.get(variable) or None),
-            (f"{file}: tool.xprof_py.{name}", table.get(name)),
-        ):
-            if value is None:
-                continue
+        given = arguments.get(name)
+        source = f"argument {name}"
+        if given is None:
+            given, source = environ.get(variable) or None, variable
+        if given is not None:
             try:
-                chosen[name] = _CONVERTERS[name](value)
+                chosen[name] = _CONVERTERS[name](given)
             except ValueError as error:
-                raise UsageError(f"{source} = {value!r}: {error}") from None
-            break
+                raise UsageError(f"{source} = {given!r}: {error}") from None
+        elif name in table:
+            try:
+                chosen[name] = _CONVERTERS[name](table[name])
+            except ValueError as error:
+                default = getattr(Settings, name)
+                warn(f"{file}: tool.xprof_py.{name} = {table[name]!r}: {error}; the default is used, {default!r}")
     restarts = restart_count(environ)
     if restarts:
         chosen["session"] = f"{chosen.get('session', Settings.session)}-restart{restarts}"
@@ -132,17 +139,25 @@ def load_settings(arguments: Mapping[str, object], environ: Mapping[str, str], d
 
 
 def _project_table(directory: Path) -> tuple[str, Mapping[str, object]]:
-    """The nearest pyproject.toml upwards that has [tool.xprof_py], as (path, table); an empty table where none has."""
+    """The nearest pyproject.toml upwards that has [tool.xprof_py], as (path, table); an empty table where none has.
+
+    One that cannot be understood ends the search with a warning: whether it has the table is not known.
+    """
     for folder in (directory, *directory.parents):
         path = folder / "pyproject.toml"
-        if not path.is_file():
-            continue
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("xprof_py")
+            if not path.is_file():
+                continue
+            tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool")
         except OSError:
             continue
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: cannot be read: {error}") from None
-        if isinstance(table, dict):
-            return os.fspath(path), table
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            warn(f"{path}: cannot be read: {error}; the default settings are used")
+            break
+        if not isinstance(tools, dict) or "xprof_py" not in tools:
+            continue
+        if isinstance(tools["xprof_py"], dict):
+            return os.fspath(path), tools["xprof_py"]
+        warn(f"{path}: tool.xprof_py is not a table; the default settings are used")
+        break
     return "pyproject.toml", {}

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from xprof_py import capture, step, trace, wrap_input
+from xprof_py.errors import XprofPyError
 
 VOCABULARY = 512
 LONGEST_TOKEN = 6
@@ -233,7 +234,7 @@ def train(batches: Iterable[Any], run_dir: Path, overwrite: bool = False) -> lis
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns its exit code (1 without JAX)."""
+    """Run the program; returns its exit code: 1 without JAX or where the run folder cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m xprof_py.demo_training",
         description="Train a small transformer on CPU with a planted input bottleneck, and record it.",
@@ -243,6 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--fast-input", action="store_true", help="tokenise once, before the training")
     options = parser.parse_args(arguments)
+    if options.steps < 1:
+        parser.error("--steps: at least one")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
         import jax
@@ -254,7 +257,11 @@ def main(arguments: list[str] | None = None) -> int:
     text = read_text()
     vocabulary = build_vocabulary(text)
     loader = TokenisedBefore if options.fast_input else TokenisedOnDemand
-    losses = train(loader(text, vocabulary, options.steps), options.run_dir, options.overwrite)
+    try:
+        losses = train(loader(text, vocabulary, options.steps), options.run_dir, options.overwrite)
+    except XprofPyError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     print(f"step {len(losses) - 1:3d}  loss {losses[-1]:.3f}", flush=True)
     return 0
 

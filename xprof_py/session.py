@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import inspect
 import operator
@@ -18,7 +19,7 @@ from xprof_py import _native
 from xprof_py.collectors.xla import busy, is_importable
 from xprof_py.config import Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
-from xprof_py.messages import warn
+from xprof_py.messages import remember_place, warn
 from xprof_py.places import REACH_TIMEOUT_S, is_far, within
 from xprof_py.rank import settled_rank
 from xprof_py.recording import NOT_BUILT, Recording
@@ -44,7 +45,11 @@ def capture(
     budget_bytes: int | None = None,
     overwrite: bool = False,
 ) -> Capture:
-    """Record a ``with`` block (or each call of a decorated function) into the run folder ``path``.
+    """Record a ``with`` block, or the first call of a decorated function, into the run folder ``path``.
+
+    A decorated function that is called again runs as if it were not decorated, with one warning: RUN holds one
+    recording, and an error in the middle of a training would cost more than a recording. ``overwrite`` does not change
+    that.
 
     Args:
         path: RUN, a folder that is created, or an address that fsspec opens (gs://..., recorded in TMPDIR and copied
@@ -102,6 +107,9 @@ class Capture:
         self._budget_bytes = budget_bytes
         self._overwrite = overwrite
         self._entered: list[_OpenCapture | None] = []
+        self._calls_lock = threading.Lock()
+        self._called = False
+        self._told = False
 
     def __enter__(self) -> Capture:
         self._entered.append(self._open())
@@ -116,27 +124,50 @@ class Capture:
         return False
 
     def __call__(self, function: Function) -> Function:
-        """Capture each call of ``function``, plain or async. Raises UsageError for a generator function."""
+        """Capture the first call of ``function``, plain or async. Raises UsageError for a generator function."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise UsageError("capture cannot decorate a generator: use `with capture(...)` around the loop")
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def captured_async(*args: Any, **kwargs: Any) -> Any:
-                with self:
+                with contextlib.ExitStack() as block:
+                    self._enter_first(block, function)
                     return await function(*args, **kwargs)
 
             return captured_async  # type: ignore[return-value]
 
         @functools.wraps(function)
         def captured(*args: Any, **kwargs: Any) -> Any:
-            with self:
+            with contextlib.ExitStack() as block:
+                self._enter_first(block, function)
                 return function(*args, **kwargs)
 
         return captured  # type: ignore[return-value]
 
+    def _enter_first(self, block: contextlib.ExitStack, function: Callable[..., Any]) -> None:
+        """Enter this capture for ``block``, a call of a decorated function, unless a call did so before."""
+        with self._calls_lock:
+            later, self._called = self._called, True
+            tell, self._told = later and not self._told, self._told or later
+        if later:
+            if tell:
+                name = getattr(function, "__qualname__", repr(function))
+                warn(
+                    f"{self.path}: only the first call was recorded, this one of {name} and later ones are not. "
+                    "To record more, use `with capture(...)`, each with a folder of its own"
+                )
+            return
+        try:
+            block.enter_context(self)
+        except BaseException:
+            # Nothing began: a program that catches this may call again.
+            self._called = False
+            raise
+
     def _open(self) -> _OpenCapture | None:
         # Before anything that could raise: a capture inside another one must not end the training.
+        remember_place()
         if not _slot.take(self.path):
             return None
         opened: _OpenCapture | None = None
@@ -256,9 +287,10 @@ class _OpenCapture:
 
     def _why_never(self) -> str:
         assert self._steps is not None
+        first, last = self._steps
         seen = self._window.seen
         what = f"steps {seen[0]} to {seen[1]} were seen" if seen else "no step was seen"
-        return f"{self.recording.folder.path}: nothing recorded: no step in {list(self._steps)} began, {what}"
+        return f"{self.recording.folder.path}: nothing recorded: no step in [{first}, {last}) began, {what}"
 
     def _on_step(self, event: str, name: str, number: Any) -> None:
         """Called by each step of the program on its own thread; the caller swallows exceptions."""

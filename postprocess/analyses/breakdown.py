@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
@@ -75,6 +76,30 @@ def shares(merged: pa.Table, phases: tuple[str, ...]) -> dict[str, dict[str, flo
         }
         for name in CLASSES
     }
+
+
+def step_times_ps(step_classes: pa.Table, phases: tuple[str, ...]) -> list[int]:
+    """The time in ps of every step of these phases: over all lanes of a host, then the mean over its hosts.
+
+    ``step_classes``: what finish returns. Hosts are each on their own clock; the mean is rounded down.
+    """
+    table = step_classes.filter(pc.equal(step_classes["kind"], "step"))
+    names = ("host", "lane", "name", "number", "occurrence", "phase", "start_ps", "window_ps")
+    of_host: dict[str, list[tuple[int, int, int, int]]] = {}
+    steps_of_host: dict[str, dict[tuple[str, int, int], tuple[int, str]]] = {}
+    for host, lane, name, number, occurrence, phase, start, window in zip(
+        *(table[column].to_pylist() for column in names), strict=True
+    ):
+        known = steps_of_host.setdefault(host, {})
+        step, _ = known.setdefault((name, number, occurrence), (len(known), phase))
+        of_host.setdefault(host, []).append((lane, step, start, start + window))
+    times: dict[tuple[str, int, int], list[int]] = {}
+    for host, known in steps_of_host.items():
+        measured = step_times(of_host[host], len(known))
+        for key, (step, phase) in known.items():
+            if phase in phases:
+                times.setdefault(key, []).append(measured[step])
+    return [sum(found) // len(found) for found in times.values()]
 
 
 def by_lane(merged: pa.Table, phases: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -58,12 +58,18 @@ def _phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
     run = integers(ops, "run")
     run_step = integers(profile["runs"], "step")
     step = np.where(run >= 0, run_step[np.maximum(run, 0)] if len(run_step) else -1, -1)
-    windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
-    copies = np.flatnonzero(run < 0)
-    lane, start = integers(ops, "lane")[copies], integers(ops, "start_ps")[copies]
-    for window in windows.to_pylist() if len(copies) else ():
-        inside = (lane == window["lane"]) & (start >= window["start_ps"]) & (start < window["end_ps"])
-        step[copies[inside]] = window["step"]
+    table = profile["windows"]
+    table = table.filter(pc.and_(pc.equal(table["kind"], "step"), pc.less(table["start_ps"], table["end_ps"])))
+    lane_of, step_of, low, high = (integers(table, name) for name in ("lane", "step", "start_ps", "end_ps"))
+    lane, start = integers(ops, "lane"), integers(ops, "start_ps")
+    for one in np.unique(lane[run < 0]).tolist():
+        # Windows of one lane are disjoint and in order of time.
+        mine = np.flatnonzero(lane_of == one)
+        copies = np.flatnonzero((run < 0) & (lane == one))
+        place = np.searchsorted(high[mine], start[copies], side="right")
+        inside = place < len(mine)
+        inside[inside] = low[mine[place[inside]]] <= start[copies[inside]]
+        step[copies[inside]] = step_of[mine[place[inside]]]
     return np.where(step >= 0, of_step[np.maximum(step, 0)], 0), phases
 
 

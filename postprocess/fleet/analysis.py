@@ -1,6 +1,7 @@
 """One job: find its files, join every process, merge the partials, finish, sum up, write.
 
-Each process is read and joined by itself and leaves only its partials: memory is bounded by the largest process.
+All processes are read first, because their hosts need names that differ; each is then joined by itself and leaves
+only its partials.
 """
 
 from __future__ import annotations
@@ -85,12 +86,26 @@ def load_processes(sources: Sources) -> tuple[list[Profile], list[dict[str, Any]
         {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
         for e in failures
     ]
+    _refuse_two_runs(read)
     names = [profile.host for _, profile in read]
     for source, profile in read:
         host = profile.host if names.count(profile.host) == 1 else f"{profile.host}:{source.key}"
         where = [str(path) for path in (source.xspace, source.shard) if path is not None]
         profiles.append(replace(profile, host=host, metadata={**profile.metadata, "source": where}))
     return profiles, rows
+
+
+def _refuse_two_runs(read: Sequence[tuple[Source, Profile]]) -> None:
+    """Two processes of one index are two runs: their average would be nobody's. Raises BadInputError."""
+    seen: dict[int, Path] = {}
+    for source, profile in read:
+        index = (profile.metadata.get("run") or {}).get("process_index")
+        if not isinstance(index, int) or source.run_file is None:
+            continue
+        if index in seen:
+            both = f"{seen[index]} and {source.run_file}"
+            raise BadInputError(both, "", f"are two runs, both with a process {index}: analyse one at a time")
+        seen[index] = source.run_file
 
 
 def partials(profile: Profile) -> Partials:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +46,15 @@ def read_copies(
     found.sort(key=lambda copy: (copy[1], copy[0]))
     out: dict[str, list[int]] = {"start": [], "end": [], "thread": [], "put": []}
     put_starts = events.start_ps[puts]
+    threads: dict[int, _ThreadEvents] = {}
     for _, start, end, _ in found:
         index = int(np.searchsorted(put_starts, start, side="right")) - 1
         put = int(puts[index]) if index >= 0 else -1
         thread = int(thread_of_line[events.line[put]]) if put >= 0 else -1
         if put >= 0:
-            end = min(end, _buffer_wait_end(events, launches, thread_of_line, activity, put, thread, start, end))
+            if thread not in threads:
+                threads[thread] = _ThreadEvents(launches, thread_of_line, activity, thread)
+            end = min(end, threads[thread].buffer_wait_end(int(events.start_ps[put]), start, end))
         for key, value in (("start", start), ("end", end), ("thread", thread), ("put", put)):
             out[key].append(value)
     return Copies(
@@ -63,28 +67,25 @@ def read_copies(
     )
 
 
-def _buffer_wait_end(
-    events: Events,
-    launches: Launches,
-    thread_of_line: Int64,
-    activity: HostActivity,
-    put: int,
-    thread: int,
-    start: int,
-    end: int,
-) -> int:
-    """End of the first wait after the put, if no launch lies between: then it can only be for the put's buffer."""
-    put_start = int(events.start_ps[put])
-    mine = thread_of_line[launches.line] == thread if len(launches.line) else np.zeros(0, np.bool_)
-    later = launches.start_ps[mine & (launches.start_ps > put_start)]
-    next_launch = int(later.min()) if len(later) else np.iinfo(np.int64).max
-    for wait in activity.waits(thread):
-        if wait.start_ps < put_start:
-            continue
-        if wait.start_ps >= next_launch:
+class _ThreadEvents:
+    """The launches and waits of one thread, in order of start."""
+
+    def __init__(self, launches: Launches, thread_of_line: Int64, activity: HostActivity, thread: int) -> None:
+        mine = thread_of_line[launches.line] == thread if len(launches.line) else np.zeros(0, np.bool_)
+        self._launches: list[int] = launches.start_ps[mine].tolist()
+        self._waits = activity.waits(thread)
+        self._wait_starts = [wait.start_ps for wait in self._waits]
+
+    def buffer_wait_end(self, put_start: int, start: int, end: int) -> int:
+        """End of the first wait after a put, if no launch lies between: then it can only be for the put's buffer."""
+        launch = bisect_right(self._launches, put_start)
+        place = bisect_left(self._wait_starts, put_start)
+        if place == len(self._waits):
+            return end
+        wait = self._waits[place]
+        if launch < len(self._launches) and wait.start_ps >= self._launches[launch]:
             return end
         return wait.end_ps if wait.end_ps > start else end
-    return end
 
 
 def _cut_off(events: Events, puts: Int64, copies: Int64) -> list[tuple[int, int]]:
@@ -95,23 +96,28 @@ def _cut_off(events: Events, puts: Int64, copies: Int64) -> list[tuple[int, int]
     taken = np.flatnonzero(events.named(host_names.HAND_OVER_BEGIN) & has_consumer)
     ended = np.flatnonzero(events.named(host_names.HAND_OVER_END))
     take_of = {int(consumer[row]): int(row) for row in taken}
+    last_end, last_copy, last_event = (_last_start(events, rows) for rows in (ended, copies, slice(None)))
     out = []
-    for put in puts:
-        line, low, high = events.line[put], events.start_ps[put], events.end_ps[put]
-        inside = handed[
-            (events.line[handed] == line) & (events.start_ps[handed] >= low) & (events.start_ps[handed] < high)
-        ]
-        for row in inside:
+    for put in puts.tolist():
+        line, high = events.line[put], events.end_ps[put]
+        # Events are in order of (line, start): what lies inside the put follows it.
+        for row in handed[np.searchsorted(handed, put) :].tolist():
+            if events.line[row] != line or events.start_ps[row] >= high:
+                break
             begin = take_of.get(int(producer[row]))
             if begin is None:
                 continue
-            where, start = events.line[begin], int(events.start_ps[begin])
-            over = (events.line[ended] == where) & (events.start_ps[ended] >= start)
-            shown = (events.line[copies] == where) & (events.start_ps[copies] >= start)
-            busy = (events.line == where) & (events.start_ps > start)
-            if not over.any() and not shown.any() and not busy.any():
+            where, start = int(events.line[begin]), int(events.start_ps[begin])
+            if last_end[where] < start and last_copy[where] < start and last_event[where] <= start:
                 out.append((begin, start))
     return sorted(set(out))
+
+
+def _last_start(events: Events, rows: Int64 | slice) -> Int64:
+    """Per line the latest start among these events; before all time where there is none."""
+    last = np.full(int(events.line.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(last, events.line[rows], events.start_ps[rows])
+    return last
 
 
 def add_copies(ops: DeviceOps, copies: Copies) -> None:

@@ -183,42 +183,41 @@ def _extend_open_ops(profile: Profile, events: Events, ops: DeviceOps) -> None:
         wait_end = events.end_ps[waits][np.maximum(row, 0)]
         bounded = (row >= 0) & (wait_end >= ops.end_ps)
         limit = np.where(bounded, np.minimum(limit, wait_end), limit)
-    limit = np.minimum(limit, _first_consumer_start(profile, ops))
+    limit = np.minimum(limit, _first_consumer_start(profile, ops, marked))
     ops.open_end_ps = np.maximum(ops.end_ps, limit)
 
 
-def _first_consumer_start(profile: Profile, ops: DeviceOps) -> Int64:
-    """Per op the start of the first op of its run that reads its result, seen through tuple, bitcast and the like."""
-    never = np.iinfo(np.int64).max
-    first = np.full(len(ops.event), never)
+def _first_consumer_start(profile: Profile, ops: DeviceOps, asked: Bool) -> Int64:
+    """Per op ``asked`` for, the start of the first op of its run that reads its result, seen through tuples.
+
+    2**63 - 1 for the others, and where nothing reads it.
+    """
+    first = np.full(len(ops.event), np.iinfo(np.int64).max)
     edges = _data_edges(profile)
     known = np.flatnonzero(ops.hlo_op >= 0)
-    if not len(edges) or not len(known):
+    producers = np.flatnonzero((ops.hlo_op >= 0) & asked)
+    if not len(edges) or not len(producers):
         return first
-    # Executions of (run, instruction) in order of start, so that the k-th execution in a loop finds what follows it.
-    width = profile["hlo_ops"].num_rows
-    key = ops.run[known] * width + ops.hlo_op[known]
-    order = np.lexsort((ops.start_ps[known], key))
-    key, start = key[order], ops.start_ps[known][order]
     consumers = edges[np.argsort(edges[:, 0], kind="stable")]
-    low = np.searchsorted(consumers[:, 0], ops.hlo_op[known], side="left")
-    high = np.searchsorted(consumers[:, 0], ops.hlo_op[known], side="right")
+    low = np.searchsorted(consumers[:, 0], ops.hlo_op[producers], side="left")
+    high = np.searchsorted(consumers[:, 0], ops.hlo_op[producers], side="right")
     count = high - low
-    owner = np.repeat(known, count)
+    owner = np.repeat(producers, count)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     reader = consumers[np.repeat(low, count) + offset, 1]
-    wanted = ops.run[owner] * width + reader
-    # Lexicographic search of (wanted, own start) among the sorted (key, start).
-    block = np.searchsorted(key, wanted, side="left")
-    block_end = np.searchsorted(key, wanted, side="right")
-    place = block.copy()
-    pending = np.flatnonzero(block < block_end)
-    while len(pending):
-        late = pending[start[place[pending]] < ops.start_ps[owner[pending]]]
-        place[late] += 1
-        pending = late[place[late] < block_end[late]]
-    found = place < block_end
-    np.minimum.at(first, owner[found], start[place[found]])
+    # An execution is (run, instruction) and its start. In a loop the k-th one is read by the first that follows it:
+    # what is looked for is sorted in among what there is, before executions of the same start.
+    width = profile["hlo_ops"].num_rows
+    key = np.concatenate((ops.run[known] * width + ops.hlo_op[known], ops.run[owner] * width + reader))
+    start = np.concatenate((ops.start_ps[known], ops.start_ps[owner]))
+    there = np.arange(len(key)) < len(known)
+    order = np.lexsort((there, start, key))
+    place = np.empty(len(key), np.int64)
+    place[order] = np.cumsum(there[order])
+    execution = order[there[order]]
+    next_one = execution[np.minimum(place[len(known) :], len(known) - 1)]
+    found = (place[len(known) :] < len(known)) & (key[next_one] == key[len(known) :])
+    np.minimum.at(first, owner[found], start[next_one[found]])
     return first
 
 

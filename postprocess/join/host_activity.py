@@ -7,7 +7,7 @@ span. Waits for the device and compile intervals that no event states are put to
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,7 @@ class HostActivity:
         self._pieces: dict[int, list[Piece]] = {}
         self._starts: dict[int, list[int]] = {}
         self._waits: dict[int, list[Wait]] = {}
+        self._noted: dict[int, list[Wait]] = {}
 
     def _read_evidence(self, is_root: Bool) -> Int64:
         events = self._events
@@ -77,12 +78,28 @@ class HostActivity:
         return np.where(is_root & (events.kind == Kind.PLAIN), Evidence.NOTHING, evidence)
 
     def waits(self, thread: int) -> list[Wait]:
-        """The thread's waits for the device, in order of start."""
+        """The thread's waits for the device, in order of start; a read is one where no other wait lies in it."""
         if thread not in self._waits:
-            self._waits[thread] = self._read_waits(thread)
+            found = [*self._awaits(thread), *self._bare_reads(thread)]
+            self._waits[thread] = sorted(found, key=lambda wait: (wait.start_ps, wait.end_ps))
         return self._waits[thread]
 
-    def _read_waits(self, thread: int) -> list[Wait]:
+    def _bare_reads(self, thread: int) -> list[Wait]:
+        events = self._events
+        reads = self._usable & (self._thread == thread) & events.matching(lambda name: name in host_names.READS)
+        begun = [wait.start_ps for wait in self._awaits(thread)]
+        return [
+            Wait(int(events.start_ps[row]), int(events.end_ps[row]), int(row))
+            for row in np.flatnonzero(reads)
+            if bisect_left(begun, events.start_ps[row]) == bisect_right(begun, events.end_ps[row])
+        ]
+
+    def _awaits(self, thread: int) -> list[Wait]:
+        if thread not in self._noted:
+            self._noted[thread] = self._read_awaits(thread)
+        return self._noted[thread]
+
+    def _read_awaits(self, thread: int) -> list[Wait]:
         events = self._events
         mine = self._usable & (self._thread == thread)
         waits = []
@@ -100,10 +117,6 @@ class HostActivity:
         # A wait that never returned is open until the end of the capture.
         last = int(events.end_ps.max()) if events.count else 0
         waits += [Wait(int(events.start_ps[row]), last, row) for row in begun.values()]
-        waits += [
-            Wait(int(events.start_ps[row]), int(events.end_ps[row]), int(row))
-            for row in np.flatnonzero(mine & (self._evidence == Evidence.WAIT))
-        ]
         return sorted(waits, key=lambda wait: (wait.start_ps, wait.end_ps))
 
     def pieces(self, thread: int) -> list[Piece]:
@@ -143,7 +156,7 @@ class HostActivity:
             for row in rows
         ]
         spans += self._compile_spans(rows)
-        spans += [(wait.start_ps, wait.end_ps, Evidence.WAIT, wait.event) for wait in self.waits(thread)]
+        spans += [(wait.start_ps, wait.end_ps, Evidence.WAIT, wait.event) for wait in self._awaits(thread)]
         spans.sort(key=lambda span: (span[0], -span[1]))
         return _innermost(spans)
 
@@ -174,23 +187,26 @@ class HostActivity:
 
 
 def _innermost(spans: list[tuple[int, int, Evidence, int]]) -> list[Piece]:
-    """Flatten spans sorted by (start, -end): at every moment the decider of the open ones. O(n log n + n depth)."""
+    """Flatten spans sorted by (start, -end): at every moment the decider of the open ones. O(n log n)."""
     edges = sorted({edge for span in spans for edge in span[:2]})
     pieces: list[Piece] = []
-    stack: list[tuple[int, int, Evidence, int]] = []
+    # Each span with the place of the nearest one, at or below it, that names a cause (-1: none). Spans that end under
+    # longer ones stay until they come up.
+    stack: list[tuple[tuple[int, int, Evidence, int], int]] = []
     place = 0
     for start, end in itertools.pairwise(edges):
-        stack = [span for span in stack if span[1] > start]
         while place < len(spans) and spans[place][0] <= start:
-            stack.append(spans[place])
+            names = spans[place][2] >= Evidence.CHECKPOINT
+            stack.append((spans[place], len(stack) if names else stack[-1][1] if stack else -1))
             place += 1
+        while stack and stack[-1][0][1] <= start:
+            stack.pop()
         if not stack:
             continue
-        decider = stack[-1]
-        for span in reversed(stack):
-            if span[2] >= Evidence.CHECKPOINT:
-                decider = span
-                break
+        naming = stack[-1][1]
+        while naming >= 0 and stack[naming][0][1] <= start:
+            naming = stack[naming - 1][1] if naming else -1
+        decider = stack[naming if naming >= 0 else -1][0]
         if (
             pieces
             and pieces[-1].end_ps == start

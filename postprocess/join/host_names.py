@@ -17,6 +17,8 @@ THREAD_MARKER = "xprof_py.thread"
 RUN_WAIT = "ThunkExecutor::Execute (wait for completion)"
 AWAIT = "CommonPjRtBuffer::Await"
 """Comes twice per wait, at its start (`_p`) and its end (`_c`)."""
+READS = frozenset({"np.asarray(jax.Array)"})
+"""Reading an array waits until it is computed. Mostly an AWAIT inside says how long; in `if loss > 3` there is none."""
 LAUNCH = "CommonPjRtLoadedExecutable::ExecuteHelperOnSingleDevice"
 LAUNCH_MANY = re.compile(r"CommonPjRtLoadedExecutable::Execute \((?P<module>.*)\)$")
 """The launch on several local devices; carries run_id."""
@@ -29,7 +31,6 @@ HAND_OVER, HAND_OVER_BEGIN, HAND_OVER_END = (
 )
 COPIES_TO_DEVICE = frozenset({"H2D Dispatch", "CommonPjRtClient::LinearizeIntoImpl"})
 PUTS = frozenset({"DevicePutWithSharding", "DevicePut", "shard_args"})
-WAITS = frozenset({"Wait for LaunchOnDevice completion"})
 
 COMPILES = frozenset(
     {
@@ -49,7 +50,8 @@ MONITORING_STAGES = {
 _DISPATCH = re.compile(
     r"PjitFunction\(|ParseArguments$|CommonPjRt|PjRt|ExecuteReplicated|shard_args$|DevicePut|[Bb]atched_?[Cc]opy|"
     r"BatchedCopyToDevice|PythonRefManager::|Handle inputs$|Handle input event recording$|AllocateOutputBuffers|"
-    r"Wait for (donation|usage) holds$|np\.asarray\(jax\.Array\)$|ArrayImpl\.|Transpose::Execute|ThunkExecutor::|"
+    r"Wait for (LaunchOnDevice completion|(donation|usage) holds)$|"
+    r"np\.asarray\(jax\.Array\)$|ArrayImpl\.|Transpose::Execute|ThunkExecutor::|"
     r"jax\.jit$|pmap_|Transfer(To|From)|copy_to_host_async|ThreadpoolListener::"
 )
 
@@ -102,8 +104,6 @@ def evidence_of(name: str) -> Evidence:
     """What an event of another tool's trace (schema.Kind.PLAIN) is evidence of, by its name."""
     if name in COMPILES:
         return Evidence.COMPILER
-    if name in WAITS:
-        return Evidence.WAIT
     if _DISPATCH.match(name):
         return Evidence.HOST
     frame = _PYTHON_FRAME.match(name)

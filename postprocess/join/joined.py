@@ -5,7 +5,7 @@ Pure: tables in, tables out. Each part is a file of its own; this one holds the 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pyarrow as pa
@@ -67,18 +67,23 @@ class _Join:
         self.program_name = self._program_names()
         self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
         program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
+        self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.joined: RunJoin = join_runs(
             self.ops,
             self.launches,
+            self.launch_step,
             program_key,
-            drained_end=bool(profile.metadata.get("drained", True)),
+            drained_end=profile.metadata.get("drained"),
             drained_start=self._first_compiled_here(program_key),
         )
-        self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.run_step, self.run_nested = self._run_steps()
         self.diagnostics: list[dict[str, object]] = []
         planes = set(profile["lines"]["plane"].to_pylist())
         self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
+        # Without its device a step must not pass for one of a program that has none.
+        self.no_device = str(profile.metadata.get("no_device") or "")
+        if self.unread_planes:
+            self.no_device = "the work of its GPU or TPU is not joined in this version"
 
     def _host_lines(self) -> Bool:
         """Lines of threads that run the user's program. XLA's own pools are lines of other names."""
@@ -125,12 +130,11 @@ class _Join:
         step = np.full(len(launch), -1, np.int64)
         step[known] = self.launch_step[launch[known]]
         nested = step.copy()
-        for inner in range(self.steps.outer, len(self.steps.event)):
-            # Nested steps come in order of start, so the innermost one of a launch is the last to claim it.
-            low, high, thread = self.steps.start_ps[inner], self.steps.end_ps[inner], self.steps.thread[inner]
-            at = self.launches.start_ps[launch]
-            mine = known & (at >= low) & (at < high) & (self.thread_of_line[self.launches.line[launch]] == thread)
-            nested[mine] = inner
+        if len(self.steps.event) > self.steps.outer:
+            for run in np.flatnonzero(step >= 0).tolist():
+                at, line = (int(column[launch[run]]) for column in (self.launches.start_ps, self.launches.line))
+                if self.thread_of_line[line] == self.steps.thread[step[run]]:
+                    nested[run] = self.steps.innermost(int(step[run]), at)
         return step, nested
 
     def run(self) -> Profile:
@@ -238,14 +242,19 @@ class _Join:
             counted = foreign_cover(self.ops, lane, op_step, step[tiles], low[tiles], high[tiles])
             for (tile, code), length in counted.items():
                 foreign[tiles[tile], code] = length
+        gap_start = np.array([gap.start_ps for _, gap in gaps], np.int64)
+        gap_end = np.array([gap.end_ps for _, gap in gaps], np.int64)
+        gap_length = np.array([gap.length_ps for _, gap in gaps], np.int64)
+        cause = np.array([CLASSES.index(gap.cause) for _, gap in gaps], np.int64)
         place = {i: j for j, i in enumerate(rows)}
-        nested = [j for j, i in enumerate(rows) if windows.kind[i] == "nested"]
-        for window, gap in gaps:
-            code = CLASSES.index(gap.cause)
-            exclusive[place[window], code] += gap.length_ps
-            for j in nested:
-                if low[j] <= gap.start_ps and high[j] >= gap.end_ps:
-                    exclusive[j, code] += gap.length_ps
+        np.add.at(exclusive, (np.array([place[window] for window, _ in gaps], np.int64), cause), gap_length)
+        # The pieces of gaps are in order of time and disjoint: those inside a nested window follow one another.
+        nested = np.array([j for j, i in enumerate(rows) if windows.kind[i] == "nested"], np.int64)
+        begin = np.searchsorted(gap_start, low[nested], side="left")
+        behind = np.maximum(np.searchsorted(gap_end, high[nested], side="right"), begin)
+        for index in np.unique(cause).tolist():
+            before = np.concatenate(([0], np.cumsum(np.where(cause == index, gap_length, 0))))
+            exclusive[nested, index] += before[behind] - before[begin]
         total[:, len(BUSY_CLASSES) :] = exclusive[:, len(BUSY_CLASSES) :]
         return [
             (i, code, int(exclusive[j, code]), int(total[j, code]), int(foreign[j, code]))
@@ -259,13 +268,18 @@ class _Join:
         ran = set(self.run_step.tolist()) | set(self.run_nested.tolist())
         launched = set(self.launch_step.tolist())
         for step in range(steps.outer):
-            if self.unread_planes:
-                phase[step], reason[step] = "unmeasured", "the work of its GPU or TPU is not joined in this version"
+            if self.no_device:
+                phase[step], reason[step] = "unmeasured", self.no_device
             elif self.ops.lanes and step not in ran:
                 phase[step] = "unmeasured"
                 reason[step] = "its runs could not be joined" if step in launched else "no program ran in it"
         warm = warmup_steps(
-            self.ops, self.launches, self.joined.launch, self.run_step, self.program_name, self.compiles.count_by_key()
+            self.ops,
+            self.launches,
+            self.joined.launch,
+            self._step_or_window(windows),
+            self.program_name,
+            self.compiles.count_by_key(),
         )
         cut_off_puts = [
             int(self._step_of(self.events.start_ps[[put]], self.events.line[[put]])[0])
@@ -279,14 +293,42 @@ class _Join:
             cut_off_puts,
             [int(self.run_step[run]) for run in self._unfinished_runs()],
         )
+        for step in self._begun_before(windows):
+            partial.setdefault(step, "work launched before the capture was in flight")
         for found, name in ((warm, "warmup"), (partial, "partial")):
             for step, why in found.items():
-                if not self.unread_planes:
+                if not self.no_device:
                     phase[step], reason[step] = name, why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
         self._mark_outliers(windows, breakdown, phase, reason)
         return phase, reason
+
+    def _step_or_window(self, windows: Windows) -> Int64:
+        """Per run its step; for a run launched outside steps the step whose window it starts in, -1 without."""
+        out = self.run_step.copy()
+        for i, step in enumerate(windows.step):
+            if windows.kind[i] == "step":
+                inside = (self.ops.run_start_ps >= windows.start_ps[i]) & (self.ops.run_start_ps < windows.end_ps[i])
+                out[(out < 0) & inside & (self.ops.run_lane == windows.lane[i])] = step
+        return out
+
+    def _begun_before(self, windows: Windows) -> list[int]:
+        """First steps of lanes whose window holds runs that were launched before the capture."""
+        out = []
+        for lane in range(len(self.ops.lanes)):
+            mine = np.flatnonzero(self.ops.run_lane == lane)
+            joined = self.joined.launch[mine] >= 0
+            first = int(np.argmax(joined)) if joined.any() else len(mine)
+            before = mine[:first]
+            filled = [
+                i
+                for i, kind in enumerate(windows.kind)
+                if kind == "step" and windows.lane[i] == lane and windows.end_ps[i] > windows.start_ps[i]
+            ]
+            if filled and len(before) and self.ops.run_end_ps[before].max() > windows.start_ps[filled[0]]:
+                out.append(windows.step[filled[0]])
+        return out
 
     def _mark_outliers(
         self,
@@ -302,10 +344,15 @@ class _Join:
             if windows.kind[window] == "step":
                 window_ps[windows.step[window]] += exclusive
                 unknown_ps[windows.step[window]] += exclusive if code == unknown else 0
-        steady = np.array([i for i in range(self.steps.outer) if phase[i] == "steady"], np.int64)
-        for i in outliers(window_ps[steady], unknown_ps[steady]):
-            phase[steady[i]] = "outlier"
-            reason[steady[i]] = "much longer than the median step, and most of the excess is unknown"
+        # An evaluation is not a slow training step: steps are compared with those of their name.
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for i in range(self.steps.outer):
+            if phase[i] == "steady":
+                by_name[self.steps.name[i]].append(i)
+        for steady in by_name.values():
+            for i in outliers(window_ps[steady], unknown_ps[steady]):
+                phase[steady[i]] = "outlier"
+                reason[steady[i]] = "much longer than the median step, and most of the excess is unknown"
 
     def _unfinished_runs(self) -> list[int]:
         """Runs with an op that was still open, or without the completion note that the other runs have."""

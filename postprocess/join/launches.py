@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -79,12 +80,13 @@ def read_launches(events: Events, host_line: Bool) -> Launches:
 
 
 def _covered_by(events: Events, rows: Int64, outer: Int64) -> Bool:
-    """True where a row lies inside one of the outer events, on any line (outer events of one line do not nest)."""
-    covered = np.zeros(len(rows), np.bool_)
-    for i, row in enumerate(rows):
-        start, end = events.start_ps[row], events.end_ps[row]
-        hit = outer[(events.start_ps[outer] < start) & (events.end_ps[outer] >= end)] if len(outer) else outer
-        covered[i] = bool(len(hit))
+    """True where a row lies inside one of the outer events that began before it, on any line."""
+    if not len(outer):
+        return np.zeros(len(rows), np.bool_)
+    outer = outer[np.argsort(events.start_ps[outer], kind="stable")]
+    reach = np.maximum.accumulate(events.end_ps[outer])
+    before = np.searchsorted(events.start_ps[outer], events.start_ps[rows], side="left")
+    covered: Bool = (before > 0) & (reach[np.maximum(before - 1, 0)] >= events.end_ps[rows])
     return covered
 
 
@@ -109,7 +111,12 @@ def _innermost_call(events: Events, rows: Int64) -> Int64:
 
 
 def join_runs(
-    ops: DeviceOps, launches: Launches, program_key: list[str], drained_end: bool, drained_start: frozenset[str]
+    ops: DeviceOps,
+    launches: Launches,
+    launch_step: Int64,
+    program_key: list[str],
+    drained_end: bool | None,
+    drained_start: frozenset[str],
 ) -> RunJoin:
     """Find every run's launch.
 
@@ -117,9 +124,9 @@ def join_runs(
     program's runs in run_id order and several programs of one name merged by first start. Accepted only where no run
     starts before its launch. Where the numbers differ the lists are aligned at the edge that was drained.
 
-    ``program_key``: module_key per row of programs. A run of a program that is not in the profile is named by nothing.
-    ``drained_end``: no work was in flight at the end of the capture; ``drained_start``: keys of which none can have
-    been in flight at its start.
+    ``launch_step``: row of steps per launch. ``program_key``: module_key per row of programs. A run of a program that
+    is not in the profile is named by nothing. ``drained_end``: whether no work was in flight at the end of the capture,
+    None where nothing says; ``drained_start``: keys of which none can have been in flight at its start.
     """
     count = len(ops.run_id)
     result = RunJoin(np.full(count, -1, np.int64), ["none"] * count)
@@ -146,7 +153,7 @@ def join_runs(
     for key, runs in sorted(pending.items()):
         sequence = _in_launch_order(ops, runs)
         if key in ordered:
-            _align(ops, launches, ordered[key], sequence, drained_end, key in drained_start, result)
+            _align(ops, launches, launch_step, ordered[key], sequence, drained_end, key in drained_start, result)
         else:
             left_over += sequence
     # A compiled executable called directly leaves a launch without a name: what is left on both sides, in order.
@@ -173,12 +180,7 @@ def _in_launch_order(ops: DeviceOps, runs: list[int]) -> list[int]:
         steps = [(ids[i] - ids[i - 1]) % (1 << 32) for i in range(len(ids))]
         first = max(range(len(ids)), key=lambda i: steps[i]) if len(ids) > 1 else 0
         queues.append(members[first:] + members[:first])
-    merged: list[int] = []
-    while queues:
-        queue = min(queues, key=lambda q: (int(ops.run_start_ps[q[0]]), q[0]))
-        merged.append(queue.pop(0))
-        queues = [q for q in queues if q]
-    return merged
+    return list(heapq.merge(*queues, key=lambda run: (int(ops.run_start_ps[run]), run)))
 
 
 def _causal(ops: DeviceOps, launches: Launches, mine: list[int], runs: list[int]) -> bool:
@@ -188,24 +190,45 @@ def _causal(ops: DeviceOps, launches: Launches, mine: list[int], runs: list[int]
 def _align(
     ops: DeviceOps,
     launches: Launches,
+    launch_step: Int64,
     mine: list[int],
     runs: list[int],
-    drained_end: bool,
+    drained_end: bool | None,
     drained_start: bool,
     result: RunJoin,
 ) -> None:
     extra = len(mine) - len(runs)
-    if extra == 0 or drained_end:
-        # Counted from the drained end: what is missing fell off the other edge.
-        pairs = list(zip(mine[max(extra, 0) :], runs[max(-extra, 0) :], strict=True))
-    elif drained_start:
+    if extra == 0 or (extra < 0 and drained_end is not False):
+        # Counted from the drained end: the launches of the first runs lie before the capture.
+        pairs = list(zip(mine, runs[-extra if extra else 0 :], strict=True))
+    elif drained_start and not (extra > 0 and drained_end):
         pairs = list(zip(mine[: len(runs)], runs[: len(mine)], strict=True))
         result.in_flight += mine[len(runs) :]
     else:
+        # A run follows its launch: where some never showed, the end was not drained, whatever is said of it.
         pairs = []
     if not pairs or not _causal(ops, launches, [p[0] for p in pairs], [p[1] for p in pairs]):
         for run in runs:
             result.how[run] = "ambiguous"
         return
+    for stretch in _stretches(ops, launches, pairs):
+        # Lanes work at their own pace: which of their runs was launched first the order does not say.
+        several_lanes = len({int(ops.run_lane[run]) for _, run in stretch}) > 1
+        several_steps = len({int(launch_step[launch]) for launch, _ in stretch}) > 1
+        for launch, run in stretch:
+            if several_lanes and several_steps:
+                result.how[run] = "ambiguous"
+            else:
+                result.launch[run], result.how[run] = launch, "inferred" if several_lanes else "order"
+
+
+def _stretches(ops: DeviceOps, launches: Launches, pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The pairs, cut where every run so far began before the next launch: no run can belong beyond such a cut."""
+    out: list[list[tuple[int, int]]] = []
+    latest = np.iinfo(np.int64).min
     for launch, run in pairs:
-        result.launch[run], result.how[run] = launch, "order"
+        if not out or latest < launches.start_ps[launch]:
+            out.append([])
+        out[-1].append((launch, run))
+        latest = max(latest, int(ops.run_start_ps[run]))
+    return out

@@ -22,6 +22,7 @@ def warmup_steps(
 ) -> dict[int, str]:
     """Step -> reason, for steps with the first run of a program name whose compile lies in the capture.
 
+    ``run_step``: the run's step, or the one in whose window it lies if it was launched between steps (an evaluation).
     ``program_name`` per row of programs: module and source location. ``compiled``: how often each module was compiled
     in the capture, by its key. A name of which the profile holds more programs than were compiled in the capture was
     known before it: its later compiles are recompiles, and they stay steady.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from xprof_py.postprocess.join.columns import Events, Int64
-from xprof_py.postprocess.join.threads import markers
 from xprof_py.postprocess.schema import Kind
 
 
@@ -37,41 +37,58 @@ class Steps:
 
         A thread that has no steps of its own works for the step that is open in the process, unless ``only_thread``.
         """
-        if self.outer == 0:
+        own = self._outermost.get(thread)
+        if own is not None:
+            return self._open_at(own, start_ps)
+        if only_thread:
             return -1
-        only_thread = only_thread or thread in self._threads
-        last = int(np.searchsorted(self.start_ps[: self.outer], start_ps, side="right"))
-        other = -1
-        # Steps of several threads overlap; those of one do not, so the first hit of the thread is its only one.
-        for step in range(last - 1, max(last - 1 - self.overlap, -1), -1):
-            if self.end_ps[step] > start_ps:
-                if self.thread[step] == thread:
-                    return step
-                other = max(other, step)
-        return -1 if only_thread else other
+        return max((self._open_at(rows, start_ps) for rows in self._outermost.values()), default=-1)
+
+    def innermost(self, outermost: int, start_ps: int) -> int:
+        """The innermost step that encloses a moment of its outermost step."""
+        starts, rows = self._nested.get(int(self.thread[outermost]), ([], []))
+        place = bisect_right(starts, start_ps) - 1
+        step = rows[place] if place >= 0 else -1
+        while step >= 0 and self.end_ps[step] <= start_ps:
+            step = int(self.parent[step])
+        return step if step >= 0 else outermost
+
+    def _open_at(self, rows: tuple[list[int], list[int]], start_ps: int) -> int:
+        # Outermost steps of one thread do not overlap: the last one begun is the only one that may be open.
+        place = bisect_right(rows[0], start_ps) - 1
+        return rows[1][place] if place >= 0 and self.end_ps[rows[1][place]] > start_ps else -1
 
     @cached_property
-    def _threads(self) -> frozenset[int]:
-        return frozenset(self.thread[: self.outer].tolist())
+    def _outermost(self) -> dict[int, tuple[list[int], list[int]]]:
+        """Per thread (starts, rows) of its outermost steps."""
+        return self._by_thread(range(self.outer))
 
-    @property
-    def overlap(self) -> int:
-        """How many steps back one may still be open: 1 on one thread, all of them where threads overlap."""
-        return 1 if len(self._threads) <= 1 else self.outer
+    @cached_property
+    def _nested(self) -> dict[int, tuple[list[int], list[int]]]:
+        """Per thread (starts, rows) of its nested steps."""
+        return self._by_thread(range(self.outer, len(self.event)))
+
+    def _by_thread(self, rows: range) -> dict[int, tuple[list[int], list[int]]]:
+        out: dict[int, tuple[list[int], list[int]]] = {}
+        for row in rows:
+            starts, mine = out.setdefault(int(self.thread[row]), ([], []))
+            starts.append(int(self.start_ps[row]))
+            mine.append(row)
+        return out
 
 
 def read_steps(events: Events, thread_of_line: Int64) -> Steps:
-    """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`)."""
+    """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`), ours among them."""
     rows = np.flatnonzero(events.kind == Kind.STEP)
     if not len(rows):
         is_root, _ = events.argument("_r")
         has_number, _ = events.argument("step_num")
-        rows = np.flatnonzero(is_root & has_number & ~markers(events))
+        rows = np.flatnonzero(is_root & has_number)
     # Steps of two threads may begin at one instant: what counts first must not depend on the order of the lines.
     number = events.argument("step_num")[1][rows]
     rank_of = {code: rank for rank, code in enumerate(sorted(range(len(events.names)), key=events.names.__getitem__))}
     name = np.array([rank_of[int(code)] for code in events.name[rows]], np.int64)
-    rows = rows[np.lexsort((number, name, -events.duration_ps[rows], events.start_ps[rows]))]
+    rows = rows[np.lexsort((number, name, -events.end_ps[rows], events.start_ps[rows]))]
     thread = thread_of_line[events.line[rows]] if len(rows) else rows
     parent = np.full(len(rows), -1, np.int64)
     stacks: dict[int, list[int]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,6 +86,26 @@ def _host_windows(windows: Windows, steps: Steps, start: int, end: int) -> None:
     windows.add(0, "tail", -1, at, end)
 
 
+def step_times(windows: Iterable[tuple[int, int, int, int]], count: int) -> list[int]:
+    """The time of each step over all lanes, in ps: max over lanes of b(k), less that of b(k-1) (BREAKDOWN.md 6).
+
+    ``windows``: (lane, step, start_ps, end_ps) of the outermost steps 0 to ``count`` - 1, each lane's in order of step.
+    A lane counts from its first window that is not empty: before that it had no work.
+    """
+    begun: dict[int, int] = {}
+    reach: dict[int, int] = {}
+    for lane, step, start_ps, end_ps in windows:
+        if lane in begun or end_ps > start_ps:
+            begun.setdefault(lane, start_ps)
+            reach[step] = max(reach.get(step, end_ps), end_ps)
+    out = []
+    at = min(begun.values(), default=0)
+    for step in range(count):
+        out.append(max(reach.get(step, at) - at, 0))
+        at += out[-1]
+    return out
+
+
 @dataclass
 class LaneCover:
     """What a lane did: per busy class its exclusive and total cover, and the union of all."""
@@ -129,13 +150,19 @@ def foreign_cover(
     window = np.repeat(first, count) + np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
     foreign = op_step[op] != step[window]
     op, window = op[foreign], window[foreign]
+    if not len(op):
+        return {}
     out = {}
-    for key in sorted(set(zip(window.tolist(), ops.class_code[op].tolist(), strict=True))):
-        rows = op[(window == key[0]) & (ops.class_code[op] == key[1])]
-        low, high = start[key[0]], end[key[0]]
-        starts, ends = intervals.union(np.maximum(ops.start_ps[rows], low), np.minimum(ops.open_end_ps[rows], high))
+    key = window * len(BUSY_CLASSES) + ops.class_code[op]
+    order = np.argsort(key, kind="stable")
+    groups, begin = np.unique(key[order], return_index=True)
+    for group, rows in zip(groups.tolist(), np.split(op[order], begin[1:]), strict=True):
+        place, code = divmod(group, len(BUSY_CLASSES))
+        starts, ends = intervals.union(
+            np.maximum(ops.start_ps[rows], start[place]), np.minimum(ops.open_end_ps[rows], end[place])
+        )
         if len(starts):
-            out[key] = int((ends - starts).sum())
+            out[place, code] = int((ends - starts).sum())
     return out
 
 

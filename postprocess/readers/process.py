@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read_run_file
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.readers.sources import Source
 from xprof_py.postprocess.readers.xspace import read_xspace
@@ -23,18 +23,16 @@ def read_process(source: Source) -> Profile:
     """Read what can be read of one process.
 
     A file that cannot be read costs itself alone: it has a row in `diagnostics`. Raises BadInputError where none can.
-    ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end.
+    ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end;
+    ``metadata["no_device"]`` why nothing is known of the devices ("" where something is, or none was used).
     """
     failures: list[BadInputError] = []
     run: dict[str, Any] = {}
     if source.run_file is not None:
         try:
-            run = orjson.loads(source.run_file.read_bytes())
-            if not isinstance(run, dict):
-                raise ValueError("is not a JSON object")
-        except (OSError, ValueError) as error:
-            failures.append(BadInputError(str(source.run_file), "", str(error)))
-            run = {}
+            run = read_run_file(source.run_file)
+        except BadInputError as error:
+            failures.append(error)
     parts: list[Profile] = []
     for path, read in ((source.xspace, read_xspace), (source.shard, read_shard)):
         if path is None:
@@ -50,10 +48,13 @@ def read_process(source: Source) -> Profile:
         {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
         for e in failures
     ]
+    has_xspace = any("programs" in part.tables for part in parts)
+    if source.run_file is not None:
+        rows += losses(run, str(source.run_file), has_xspace=has_xspace, has_shard=source.shard is not None)
     if rows:
         added = pa.Table.from_pylist(rows, schema=schema.TABLES["diagnostics"])
         profile = profile.with_tables(diagnostics=pa.concat_tables([profile["diagnostics"], added]))
-    metadata = {**profile.metadata, "run": run}
+    metadata = {**profile.metadata, "run": run, "no_device": no_device_reason(run, has_xspace=has_xspace)}
     if "drained" in run and run["drained"] is not None:
         metadata["drained"] = bool(run["drained"])
     host = str(run.get("hostname") or profile.host)

@@ -47,9 +47,16 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
     if len(expanded) == 1 and expanded[0].is_dir():
         return _run_folder(expanded[0]) if is_run_folder(expanded[0]) else _folder(expanded[0])
     files: list[Path] = []
+    of_runs: list[Source] = []
+    diagnostics: list[dict[str, Any]] = []
     for path in expanded:
-        files += _profiles_below(path) if path.is_dir() else [path]
-    return Sources(_pair(sorted(set(files))), None)
+        if path.is_dir() and is_run_folder(path):
+            run = _run_folder(path)
+            of_runs += run.processes
+            diagnostics += run.diagnostics
+        else:
+            files += _profiles_below(path) if path.is_dir() else [path]
+    return Sources([*of_runs, *_pair(sorted(set(files)))], None, diagnostics)
 
 
 def is_run_folder(path: Path) -> bool:
@@ -102,10 +109,36 @@ def _run_folder(root: Path) -> Sources:
     files = _profiles_below(session) if session is not None else []
     files += sorted((root / "shards").glob(f"*{SHARD_SUFFIX}"))
     run_files = sorted((root / "run").glob("*.json"))
-    processes = _pair(files, run_files)
+    processes, repeated = _newest_of_each_rank(_pair(files, run_files))
+    diagnostics += repeated
     if not processes:
         raise BadInputError(str(root), "", "the run folder holds no profile: neither a shard nor an XSpace")
     return Sources(processes, root, diagnostics)
+
+
+def _newest_of_each_rank(processes: list[Source]) -> tuple[list[Source], list[dict[str, Any]]]:
+    """One process per rank, the one that began last, and diagnostics rows for the others: they are another run."""
+
+    def begun(source: Source) -> tuple[int, str]:
+        files = [f for f in (source.run_file, source.shard, source.xspace) if f is not None]
+        return files[0].stat().st_mtime_ns, source.key
+
+    by_rank: dict[str, list[Source]] = defaultdict(list)
+    for source in processes:
+        by_rank[source.key.rsplit("-", 1)[0]].append(source)
+    kept, rows = [], []
+    for rank, sources in by_rank.items():
+        newest = max(sources, key=begun)
+        # XLA's profile is named by the rank alone: it is that of the last to write it.
+        space = next((s.xspace for s in sources if s.xspace is not None), None)
+        kept.append(Source(newest.key, space, newest.shard, newest.run_file))
+        if len(sources) > 1:
+            left_out = ", ".join(s.key for s in sources if s is not newest)
+            row = {"severity": "warning", "code": "several_recordings", "place": "", "count": len(sources)}
+            row["file"] = str(newest.run_file or newest.shard or newest.xspace)
+            row["message"] = f"several recordings of rank {rank}: only the newest is read, not {left_out}"
+            rows.append(row)
+    return sorted(kept, key=lambda source: _natural(source.key)), rows
 
 
 def _folder(root: Path) -> Sources:
@@ -142,7 +175,8 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
     out = []
     for key, shard in shards.items():
         rank = key.rsplit("-", 1)[0]
-        out.append(Source(key, spaces.pop(rank, spaces.pop(key, None)), shard, runs.get(key)))
+        space = spaces.pop(rank if rank in spaces else key, None)
+        out.append(Source(key, space, shard, runs.get(key)))
     for key, space in spaces.items():
         run_file = next((file for name, file in runs.items() if name.rsplit("-", 1)[0] == key), None)
         out.append(Source(key, space, None, run_file))

@@ -8,34 +8,34 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.replay.timeline import Timeline, read_timeline, step_threads
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
 NOTHING = "nothing"
 _DEVICE_WAIT = CLASSES.index("device_wait")
-KEYS = ["host", "lane", "name", "number", "occurrence", "phase"]
 _SCHEMA = pa.schema(
     [
         ("host", pa.string()),
-        ("lane", pa.int32()),
         ("name", pa.string()),
         ("number", pa.int64()),
         ("occurrence", pa.int32()),
         ("phase", pa.string()),
         ("removed", pa.string()),
-        ("window_ps", pa.int64()),
+        ("step_ps", pa.int64()),
         ("measured_ps", pa.int64()),
     ]
 )
 
 
 def partial(profile: Profile) -> pa.Table:
-    """Per lane and step of one joined profile: the window as measured and as replayed without each class.
+    """Per outermost step of one joined profile: its time over all lanes as measured and as replayed without each class.
 
     Columns of _SCHEMA; `removed` is "nothing" or a class of schema.CLASSES that takes any time in the step windows.
     """
@@ -44,69 +44,86 @@ def partial(profile: Profile) -> pa.Table:
     classes = [name for name in CLASSES if name in set(present["class"].unique().to_pylist())]
     if not classes:
         return _SCHEMA.empty_table()
-    steps = profile["steps"].to_pylist()
+    steps = profile["steps"].filter(pc.is_null(profile["steps"]["parent"]))
+    table = profile["windows"]
+    table = table.filter(pc.equal(table["kind"], "step"))
+    columns = (table[name].to_pylist() for name in ("lane", "step", "start_ps", "end_ps"))
+    windows = list(zip(*columns, strict=True))
+    measured = pa.array(step_times(windows, steps.num_rows), pa.int64())
     thread_of_step = step_threads(profile)
-    windows = [row for row in profile["windows"].to_pylist() if row["kind"] == "step"]
     timeline = read_timeline(profile)
+    parts = []
+    for removed in (NOTHING, *classes):
+        run = _Replay(timeline, -1 if removed == NOTHING else CLASSES.index(removed))
+        replayed = step_times(_replayed(run, timeline, windows, thread_of_step), steps.num_rows)
+        parts.append(
+            pa.Table.from_arrays(
+                [
+                    pa.repeat(profile.host, steps.num_rows),
+                    *(steps[name] for name in ("name", "number", "occurrence", "phase")),
+                    pa.repeat(removed, steps.num_rows),
+                    pa.array(replayed, pa.int64()),
+                    measured,
+                ],
+                names=_SCHEMA.names,
+            ).cast(_SCHEMA)
+        )
+    return pa.concat_tables(parts)
+
+
+def _replayed(
+    run: _Replay, timeline: Timeline, windows: list[tuple[int, int, int, int]], thread_of_step: list[int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """The windows (lane, step, start, end) where the replay puts them."""
     of_step: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, work in enumerate(timeline.work):
         of_step[work.lane, work.step].append(row)
-    rows = []
-    for removed in (NOTHING, *classes):
-        run = _Replay(timeline, -1 if removed == NOTHING else CLASSES.index(removed))
-        at: dict[int, int] = {}
-        for window in windows:
-            lane, step = window["lane"], window["step"]
-            thread = thread_of_step[step]
-            if lane not in at and window["end_ps"] > window["start_ps"]:
-                at[lane] = run.moved(thread, window["start_ps"])
-            low = at.get(lane, 0)
-            if timeline.work:
-                high = max([low, *(run.end_of(row) for row in of_step[lane, step])])
-            else:
-                high = max(low, run.moved(thread, window["end_ps"]))
-            if lane in at:
-                at[lane] = high
-            described = steps[step]
-            rows.append(
-                {
-                    "host": profile.host,
-                    "lane": lane,
-                    "name": described["name"],
-                    "number": described["number"],
-                    "occurrence": described["occurrence"],
-                    "phase": described["phase"],
-                    "removed": removed,
-                    "window_ps": high - low,
-                    "measured_ps": window["end_ps"] - window["start_ps"],
-                }
-            )
-    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+    at: dict[int, int] = {}
+    for lane, step, start_ps, end_ps in windows:
+        thread = thread_of_step[step]
+        if lane not in at:
+            if end_ps == start_ps:
+                continue
+            at[lane] = run.moved(thread, start_ps)
+        low = at[lane]
+        if timeline.work:
+            at[lane] = max([low, *(run.end_of(row) for row in of_step[lane, step])])
+        else:
+            at[lane] = max(low, run.moved(thread, end_ps))
+        yield lane, step, low, at[lane]
 
 
 def merge(a: pa.Table, b: pa.Table) -> pa.Table:
-    """Rows of both: a step on a lane belongs to one profile."""
+    """Rows of both: a step of a host belongs to one profile."""
     return pa.concat_tables([a, b])
 
 
 def finish(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
-    """Per removed class: the mean step in ps, as measured and as replayed, over steps of these phases and lanes.
+    """Per removed class: the mean step in ps, as measured and as replayed, over steps of these phases and hosts.
 
-    The mean, not the median: a cause that hits two steps of twelve must show. Columns removed, steps (windows),
-    measured_ps, replayed_ps (sums divided as integers).
+    The mean, not the median: a cause that hits two steps of twelve must show. A host without a class takes as long
+    without it. Columns removed, steps (of all hosts), measured_ps, replayed_ps (sums divided as integers).
     """
     used = merged.filter(pc.is_in(merged["phase"], pa.array(phases)))
-    sums = used.group_by("removed").aggregate([("window_ps", "sum"), ("measured_ps", "sum"), ("removed", "count")])
-    order = {name: i for i, name in enumerate((NOTHING, *CLASSES))}
-    rows = [
-        {
-            "removed": row["removed"],
-            "steps": row["removed_count"],
-            "measured_ps": row["measured_ps_sum"] // row["removed_count"],
-            "replayed_ps": row["window_ps_sum"] // row["removed_count"],
-        }
-        for row in sorted(sums.to_pylist(), key=lambda row: order[row["removed"]])
-    ]
+    sums = used.group_by(["host", "removed"]).aggregate(
+        [("step_ps", "sum"), ("measured_ps", "sum"), ("removed", "count")]
+    )
+    of_host: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+    for row in sums.to_pylist():
+        of_host[row["host"]][row["removed"]] = row
+    rows = []
+    for name in (NOTHING, *CLASSES):
+        if any(name in found for found in of_host.values()):
+            mine = [found.get(name, found[NOTHING]) for found in of_host.values()]
+            steps = sum(row["removed_count"] for row in mine)
+            rows.append(
+                {
+                    "removed": name,
+                    "steps": steps,
+                    "measured_ps": sum(row["measured_ps_sum"] for row in mine) // steps,
+                    "replayed_ps": sum(row["step_ps_sum"] for row in mine) // steps,
+                }
+            )
     fields = [("removed", pa.string()), *((n, pa.int64()) for n in ("steps", "measured_ps", "replayed_ps"))]
     return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 

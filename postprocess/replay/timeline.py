@@ -15,7 +15,6 @@ from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Events, Int64, dictionary, integers
 from xprof_py.postprocess.join.gaps import CAUSE
 from xprof_py.postprocess.join.host_activity import HostActivity
-from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.steps import read_steps
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.profile import Profile
@@ -26,7 +25,6 @@ from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 class Segment:
     """A stretch of a host thread. ``label``: index of CLASSES; ``work``: what it waits for, -1 if it does not wait."""
 
-    thread: int
     start_ps: int
     end_ps: int
     label: int
@@ -170,11 +168,18 @@ def _thread_segments(
     waits = {wait.event: wait for wait in activity.waits(thread)}
     ends = np.array(sorted((w.end_ps, row) for row, w in enumerate(work)) or np.empty((0, 2)), np.int64)
     out: list[Segment] = []
+
+    def add(low: int, high: int, label: int, target: int) -> None:
+        # What is no wait moves and shrinks by its label alone: neighbours of one label are one segment.
+        if target < 0 and out and (out[-1].end_ps, out[-1].label, out[-1].work) == (low, label, -1):
+            low = out.pop().start_ps
+        out.append(Segment(low, high, label, target))
+
     at = 0
     for piece in activity.between(thread, start, end):
         label = CLASSES.index(CAUSE[piece.evidence])
         target = -1
-        if piece.evidence == Evidence.WAIT and piece.event in waits:
+        if piece.event in waits:
             wait = waits[piece.event]
             place = int(np.searchsorted(ends[:, 0], wait.end_ps, side="right")) - 1
             if place >= 0 and ends[place, 0] >= wait.start_ps:
@@ -188,11 +193,11 @@ def _thread_segments(
             own_start, own_end, own_label = own[look]
             own_start, own_end = max(own_start, low), min(own_end, piece.end_ps)
             if own_start > low:
-                out.append(Segment(thread, low, own_start, label, target))
+                add(low, own_start, label, target)
             if own_end > own_start:
-                out.append(Segment(thread, own_start, own_end, own_label, -1))
+                add(own_start, own_end, own_label, -1)
             low = max(low, own_end)
             look += 1
         if piece.end_ps > low:
-            out.append(Segment(thread, low, piece.end_ps, label, target))
+            add(low, piece.end_ps, label, target)
     return out

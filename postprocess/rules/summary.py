@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
-from xprof_py.postprocess.schema import CLASSES
+from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
 TOP_OPS = 20
 SLOWEST = 5
 UNKNOWN_ROWS = 8
@@ -39,11 +38,14 @@ def build_summary(
     is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
     """
     phases = breakdown.used_phases(merged)
-    shares = breakdown.shares(merged, phases)
     steps = step_classes.filter(pc.equal(step_classes["kind"], "step"))
-    used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
+    shares = breakdown.shares(merged, phases)
+    counts = _step_counts(steps, phases)
+    if 2 * counts["phases"]["unmeasured"] > counts["count"]:
+        # What most steps did is not known: the few others are no sample of them.
+        shares = None
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
-    step_ms = _step_ms(used)
+    step_ps = breakdown.step_times_ps(step_classes, phases)
     predicted = verdict_rule.prediction(replayed)
     notes = list(diagnostics)
     if shares is None:
@@ -57,7 +59,7 @@ def build_summary(
         spans=spans,
         compiles=compiles,
         phases=phases,
-        steps=len(step_ms),
+        steps=len(step_ps),
         lanes=lanes,
         whole_s=whole_s,
     )
@@ -65,12 +67,12 @@ def build_summary(
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
         "capture": processes[0]["capture"] if processes else None,
-        "steps": _step_counts(steps, phases),
-        "step_ms": _quantiles(step_ms),
+        "steps": counts,
+        "step_ms": _quantiles(breakdown.step_times_ps(_of_main_name(steps, phases), phases)),
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": verdict_rule.verdict(shares, predicted, evidence) if shares else None,
+        "verdict": _verdict(shares, predicted, evidence, processes),
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
@@ -84,9 +86,24 @@ def build_summary(
     }
 
 
+def _verdict(
+    shares: dict[str, dict[str, float]] | None,
+    predicted: verdict_rule.Prediction | None,
+    evidence: dict[str, list[dict[str, Any]]],
+    processes: Sequence[dict[str, Any]],
+) -> dict[str, Any] | None:
+    if shares is None:
+        return None
+    return verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
+
+
 def _no_steps(steps: pa.Table) -> dict[str, Any]:
     if steps.num_rows:
-        why = "no step could be measured: the reasons stand with the steps"
+        unmeasured = steps.filter(pc.equal(steps["phase"], "unmeasured"))["reason"].to_pylist()
+        reason = Counter(unmeasured).most_common(1)
+        why = f"{len(unmeasured)} of {steps.num_rows} steps could not be measured" + (
+            f": {reason[0][0]}" if reason else ""
+        )
     else:
         why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
     return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
@@ -131,20 +148,33 @@ def _step_counts(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
         "phases": {p: counts.get(p, 0) for p in ("warmup", "steady", "outlier", "partial", "unmeasured")},
         "missing": missing,
         "used": "steady" if phases == ("steady",) else "all measured",
+        "by_name": _by_name(steps, phases),
     }
 
 
-def _step_ms(used: pa.Table) -> list[float]:
-    """Per step: the window in ms, mean over lanes."""
-    means = used.group_by(["name", "number", "occurrence"]).aggregate([("window_ps", "mean")])
-    return [float(v) / 1e9 for v in means["window_ps_mean"].to_pylist()]
+def _of_main_name(steps: pa.Table, phases: tuple[str, ...]) -> pa.Table:
+    """The steps of the name that takes most time: train and eval steps have no common median."""
+    used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
+    totals = used.group_by("name").aggregate([("window_ps", "sum")])
+    totals = totals.sort_by([("window_ps_sum", "descending"), ("name", "ascending")])
+    return steps.filter(pc.equal(steps["name"], totals["name"][0])) if totals.num_rows else steps
 
 
-def _quantiles(step_ms: list[float]) -> dict[str, float] | None:
-    if not step_ms:
+def _by_name(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
+    """Per step name: how many steps count, and their times in ms."""
+    out = {}
+    for name in sorted(set(steps["name"].to_pylist())):
+        times = breakdown.step_times_ps(steps.filter(pc.equal(steps["name"], name)), phases)
+        if times:
+            out[name] = {"count": len(times), "step_ms": _quantiles(times)}
+    return out
+
+
+def _quantiles(step_ps: list[int]) -> dict[str, float] | None:
+    if not step_ps:
         return None
-    p10, median, p90 = (float(v) for v in np.quantile(np.array(step_ms), [0.1, 0.5, 0.9]))
-    return {"median": median, "p10": p10, "p90": p90, "mean": sum(step_ms) / len(step_ms)}
+    p10, median, p90 = (float(v) / 1e9 for v in np.quantile(np.array(step_ps, np.int64), [0.1, 0.5, 0.9]))
+    return {"median": median, "p10": p10, "p90": p90, "mean": sum(step_ps) / len(step_ps) / 1e9}
 
 
 def _lanes(merged: pa.Table, phases: tuple[str, ...], processes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -49,8 +49,12 @@ ADVICE = {
 }
 
 
-WORK_ITSELF = frozenset({"compute"})
-"""Nobody can do without it, so no step time without it is promised; `predictions` in the summary holds the figure."""
+WORK_ITSELF = "compute"
+"""Nobody can do without it: it is the verdict only where nothing else saves WORTH_NAMING, and no step time without it
+is promised (`predictions` in the summary holds the figure)."""
+WORTH_NAMING = 0.1
+"""Part of the step time that taking a class away must save to be named before the computing: below a tenth the device's
+own work is what there is to work on."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ def prediction(finished: Any) -> Prediction | None:
 def choose(shares: Mapping[str, Mapping[str, float]], predicted: Prediction | None) -> tuple[str, int | None, str]:
     """(bottleneck, mean step ps without it or None, why there is none).
 
-    The class whose removal saves most; ties go to the larger share. Without a prediction to be believed, the largest
-    share.
+    The class whose removal saves most; ties go to the larger share. Computing cannot be removed: it is named where no
+    other class saves WORTH_NAMING. Without a prediction to be believed, the largest share.
     """
     present = [name for name in shares if shares[name]["share"] > 0]
     if predicted is None or not predicted.believed():
@@ -97,8 +101,18 @@ def choose(shares: Mapping[str, Mapping[str, float]], predicted: Prediction | No
             else f"the unchanged replay misses the measured step by {missed:+.1%}"
         )
         return largest, None, why
-    without = predicted.without_ps
-    best = min((name for name in present if name in without), key=lambda name: (without[name], -shares[name]["share"]))
+    without = {name: ps for name, ps in predicted.without_ps.items() if name in present}
+
+    def order(name: str) -> tuple[int, float]:
+        return without[name], -shares[name]["share"]
+
+    best = min(without, key=order)
+    if best == WORK_ITSELF:
+        limit = (1 - WORTH_NAMING) * predicted.measured_ps
+        others = [name for name in without if name != WORK_ITSELF and without[name] <= limit]
+        if not others:
+            return best, None, "the computing is the work itself: how much of it could go is not known"
+        best = min(others, key=order)
     return best, without[best], ""
 
 
@@ -106,18 +120,23 @@ def verdict(
     shares: Mapping[str, Mapping[str, float]],
     predicted: Prediction | None,
     evidence: Mapping[str, list[dict[str, Any]]],
+    *,
+    has_device: bool = True,
 ) -> dict[str, Any]:
-    """summary.json's `verdict`. ``evidence``: rows per class, the strongest first."""
+    """summary.json's `verdict`.
+
+    ``evidence``: rows per class, the strongest first. ``has_device``: whether any lane is a device's; the steps of a
+    program without one wait themselves.
+    """
     name, without_ps, why = choose(shares, predicted)
-    if name in WORK_ITSELF:
-        without_ps, why = None, "the computing is the work itself: how much of it could go is not known"
     share = shares[name]["share"]
     step_ms = predicted.measured_ps / 1e9 if predicted is not None else None
-    sentence = f"{_capital(SENTENCE[name])} for {share:.0%} of the step time"
+    words = SENTENCE[name] if has_device else SENTENCE[name].replace("the device waits", "the program waits")
+    sentence = f"{_capital(words)} for {share:.0%} of the step time"
     if step_ms is not None:
         step_s = step_ms / 1000
         sentence += f" ({duration(share * step_s)} of {duration(step_s)} a step)"
-    if without_ps is not None and step_ms:
+    if without_ps and step_ms:
         sentence += f"; without it a step would take {duration(without_ps / 1e12)}"
     return {
         "bottleneck": name,

@@ -17,7 +17,7 @@ CONTAINERS = ("while", "conditional", "call")
 HOST_SPANS = (
     *("step", "input", "checkpoint", "span"),
     *("dispatch", "launch", "lower", "compile", "trace"),
-    *("wait", "put", "linearize"),
+    *("wait", "read", "put", "linearize"),
 )
 
 

@@ -133,6 +133,8 @@ class _Builder:
             for flow in self.handed_over.get(id(span), []):
                 handed: list[tuple[str, int | str]] = [("_pt", 15), ("_p", flow)]
                 python.events.append(TraceEvent("ThreadpoolListener::Record", end_ps - 1, 0, handed))
+        elif span.kind == "read":
+            python.events.append(TraceEvent("np.asarray(jax.Array)", start_ps, length_ps))
         elif span.kind == "linearize":
             sent: list[tuple[str, int | str]] = [("_pt", 5), ("_p", self.next_flow())]
             python.events.append(TraceEvent("CommonPjRtClient::LinearizeIntoImpl", start_ps, length_ps, sent))

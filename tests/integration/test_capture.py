@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -109,7 +110,7 @@ def test_steps_that_never_come_are_said(program):
     outcome = program(LOOP.replace("capture(sys.argv[1])", "capture(sys.argv[1], steps=(100, 200))"))
     assert outcome.document()["state"] == "not_started"
     assert "steps 0 to 4 were seen" in outcome.messages()
-    assert "steps 0 to 4 were seen" in outcome.stderr
+    assert "no step in [100, 200) began, steps 0 to 4 were seen" in outcome.stderr
     assert outcome.stdout == "trained\n"
 
 
@@ -340,6 +341,102 @@ def test_one_capture_object_used_as_a_decorator(program):
     assert outcome.step_numbers() == [1]
     (shard,) = (outcome.run.parent / "run-a-async" / "shards").iterdir()
     assert outcome.step_numbers(shard) == [2]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_later_calls_of_a_decorated_function_run_unrecorded_and_are_told_once(overwrite, program):
+    outcome = program(
+        f"""
+        import sys
+        from xprof_py import _native, capture, step
+        recorded = capture(sys.argv[1], overwrite={overwrite})
+
+        @recorded
+        def epoch(number):
+            with step(number):
+                print(number, _native.recording())
+            return number
+
+        @recorded
+        def evaluate():
+            with step(50):
+                return epoch(3)
+
+        assert [epoch(0), epoch(1), epoch(2), evaluate()] == [0, 1, 2, 3]
+        """
+    )
+    assert outcome.stdout.splitlines() == ["0 True", "1 False", "2 False", "3 False"]
+    assert outcome.step_numbers() == [0]
+    assert outcome.stderr.count("Warning") == 1
+    assert "only the first call was recorded, this one of epoch and later ones are not" in outcome.stderr
+
+
+def test_a_function_that_calls_itself_is_recorded_once(program):
+    outcome = program(
+        """
+        import sys
+        from xprof_py import capture, step
+
+        @capture(sys.argv[1])
+        def down(number):
+            with step(number):
+                return number if number == 0 else down(number - 1)
+
+        down(2)
+        """
+    )
+    assert outcome.step_numbers() == [0, 1, 2]
+
+
+def test_a_first_call_that_could_not_begin_may_be_made_again(program):
+    outcome = program(
+        """
+        import os, sys
+        from xprof_py import capture, step
+        from xprof_py.errors import CaptureError
+        with capture(sys.argv[1]), step(1):
+            pass
+
+        @capture(sys.argv[1])
+        def train():
+            with step(2):
+                print("trained")
+
+        for _ in range(2):
+            try:
+                train()
+            except CaptureError as error:
+                print("in use" if "already holds" in str(error) else error)
+        os.rename(sys.argv[1], sys.argv[1] + "-first")
+        train()
+        """
+    )
+    assert outcome.stdout.splitlines() == ["in use", "in use", "trained"]
+    assert outcome.step_numbers() == [2]
+
+
+def test_a_warning_names_the_line_of_the_program(program, tmp_path):
+    source = LOOP.replace("capture(sys.argv[1])", "capture(sys.argv[1], steps=(100, 200))")
+    (tmp_path / "training.py").write_text(source, encoding="utf-8")
+    outcome = program("import runpy, sys; runpy.run_path('training.py')")
+    line = 1 + source.splitlines().index("with capture(sys.argv[1], steps=(100, 200)):")
+    assert outcome.stderr.startswith(f"training.py:{line}: XprofPyWarning: "), outcome.stderr
+
+
+def test_a_warning_of_a_thread_of_our_own_names_where_the_capture_began(program, tmp_path):
+    source = """
+    import sys
+    from xprof_py import capture, run_folder, step
+    def failing(*args, **kwargs):
+        raise OSError("cannot")
+    capture_ = capture(sys.argv[1])
+    with capture_:
+        run_folder.RunFolder.write_run_file = failing
+    """
+    (tmp_path / "training.py").write_text(textwrap.dedent(source), encoding="utf-8")
+    outcome = program("import runpy, sys; runpy.run_path('training.py')")
+    assert outcome.stderr.startswith("training.py:7: XprofPyWarning: "), outcome.stderr
+    assert "could not be written: cannot" in outcome.stderr
 
 
 def test_a_capture_in_another_thread_sees_all_threads(program):

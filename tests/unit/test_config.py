@@ -3,7 +3,7 @@
 import pytest
 
 from xprof_py.config import Settings, choice, load_settings
-from xprof_py.errors import UsageError
+from xprof_py.errors import UsageError, XprofPyWarning
 
 
 @pytest.fixture
@@ -67,16 +67,47 @@ def test_a_bad_argument_is_not_hidden_by_a_good_variable(tmp_path):
         load_settings({"budget_bytes": True}, {"XPROF_PY_BUDGET_BYTES": "1000000"}, tmp_path)
 
 
-def test_an_unknown_key_of_pyproject_is_named(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("[tool.xprof_py]\nsesion = 'x'\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="sesion"):
-        load_settings({}, {}, tmp_path)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[tool.xprof_py\n", r"pyproject\.toml: cannot be read: "),
+        ("name = '\\udc80", r"pyproject\.toml: cannot be read: "),
+        ("x = " + "[" * 100_000, r"pyproject\.toml: cannot be read: "),
+        ("tool.xprof_py = 3\n", r"pyproject\.toml: tool\.xprof_py is not a table"),
+        ("[[tool.xprof_py]]\nxla = true\n", r"pyproject\.toml: tool\.xprof_py is not a table"),
+        ("[tool.xprof_py]\nsesion = 'x'\n", r"pyproject\.toml: .*has no setting sesion; there are session"),
+        (
+            "[tool.xprof_py]\nbudget_bytes = 'lots'\n",
+            r"pyproject\.toml: tool\.xprof_py\.budget_bytes = 'lots': wants .*; the default is used, 1073741824",
+        ),
+    ],
+)
+def test_what_is_wrong_in_pyproject_is_a_warning_and_leaves_the_default(content, said, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(content, encoding="utf-8")
+    below = tmp_path / "training"
+    below.mkdir()
+    with pytest.warns(XprofPyWarning, match=said) as warned:
+        assert load_settings({}, {}, below) == Settings()
+    assert len(warned) == 1
 
 
-def test_a_broken_pyproject_is_named(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("[tool.xprof_py\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"pyproject\.toml"):
-        load_settings({}, {}, tmp_path)
+def test_a_broken_pyproject_leaves_arguments_and_variables_in_force(tmp_path):
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe")
+    with pytest.warns(XprofPyWarning, match=r"pyproject\.toml"):
+        settings = load_settings({"budget_bytes": 3_000_000}, {"XPROF_PY_SESSION": "mine"}, tmp_path)
+    assert settings == Settings(budget_bytes=3_000_000, session="mine")
+
+
+def test_one_wrong_value_leaves_the_others_of_its_table(project):
+    (project / "pyproject.toml").write_text("[tool.xprof_py]\nxla = 2\nhost_tracer_level = 3\n", encoding="utf-8")
+    with pytest.warns(XprofPyWarning, match=r"tool\.xprof_py\.xla"):
+        assert load_settings({}, {}, project) == Settings(host_tracer_level=3)
+
+
+@pytest.mark.parametrize("content", ["tool = 3\n", "[tool.other]\n"])
+def test_a_pyproject_without_the_table_is_nothing_to_say(content, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(content, encoding="utf-8")
+    assert load_settings({}, {}, tmp_path) == Settings()
 
 
 def test_choice_refuses_numbers():

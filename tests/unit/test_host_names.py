@@ -36,7 +36,7 @@ def test_names_that_only_contain_such_a_word_say_nothing(name: str) -> None:
         ("$train.py:34 load_batch", Evidence.INPUT),
         ("$train.py:34 augment", Evidence.HOST),
         ("$time sleep", Evidence.NOTHING),
-        ("Wait for LaunchOnDevice completion", Evidence.WAIT),
+        ("Wait for LaunchOnDevice completion", Evidence.HOST),
         ("somebody's own annotation", Evidence.NOTHING),
     ],
 )

@@ -76,3 +76,21 @@ def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
         find_sources([f"{tmp_path}/*.pb"])
     with pytest.raises(BadInputError, match="no profile in this folder"):
         find_sources([tmp_path])
+
+
+def test_the_newest_recording_of_a_rank_is_read_and_said(tmp_path: Path) -> None:
+    make(
+        tmp_path, "run/0-1.json", "run/0-2.json", "shards/0-1.xpr", "shards/0-2.xpr", "plugins/profile/run/0.xplane.pb"
+    )
+    os.utime(tmp_path / "run/0-1.json", (2, 2))
+    os.utime(tmp_path / "run/0-2.json", (1, 1))
+    found = find_sources([tmp_path])
+    assert [(s.key, s.xspace and s.xspace.name) for s in found.processes] == [("0-1", "0.xplane.pb")]
+    assert [row["code"] for row in found.diagnostics] == ["several_recordings"]
+
+
+def test_no_profile_is_lost_where_two_fit_a_shard(tmp_path: Path) -> None:
+    for name in ("0-12.xpr", "0.xplane.pb", "0-12.xplane.pb"):
+        (tmp_path / name).write_bytes(b"XPRSHARD" if name.endswith(".xpr") else b"\x0a\x00")
+    found = find_sources([tmp_path]).processes
+    assert sorted(s.xspace.name for s in found if s.xspace is not None) == ["0-12.xplane.pb", "0.xplane.pb"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from conformance.case_text import parse_case
 from conformance.profile_tables import profile_of
+from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.replay import step_replay
 
@@ -15,9 +18,9 @@ def replayed(text: str) -> dict[str, list[float]]:
     joined = join_profile(profile_of(parse_case(text, "replay.case"), "shard"))
     out: dict[str, list[float]] = {}
     for row in step_replay.partial(joined).to_pylist():
-        out.setdefault(row["removed"], []).append(row["window_ps"] / MS)
+        out.setdefault(row["removed"], []).append(row["step_ps"] / MS)
         if row["removed"] == "nothing":
-            assert row["window_ps"] == row["measured_ps"]
+            assert row["step_ps"] == row["measured_ps"]
     return out
 
 
@@ -134,3 +137,52 @@ def test_device_wait_is_the_late_start_and_the_gap_inside() -> None:
     windows = replayed(WAITING_DEVICE)
     assert windows["nothing"] == [20]
     assert windows["device_wait"] == [13]  # 20 less 3 before the run and 4 inside it
+
+
+IDLE_LANE = """title: Device 1 works in step 1 alone
+unit ms
+capture 0..50
+thread main
+  step 0 0..10
+    launch f 0..1 id 1
+    wait 1..10
+  step 1 10..25
+    launch f 10..11 id 2
+    launch g 11..12 id 1
+    wait 12..25
+  step 2 25..35
+    launch f 25..26 id 3
+    wait 26..35
+  step 3 35..45
+    launch f 35..36 id 4
+    wait 36..45
+lane 0
+  run f 1
+    dot.1 1..10
+  run f 2
+    dot.1 11..20
+  run f 3
+    dot.1 26..35
+  run f 4
+    dot.1 36..45
+lane 1
+  run g 1
+    add.1 12..25
+"""
+
+
+def test_a_step_lasts_as_long_as_its_latest_lane_not_the_mean_of_lanes() -> None:
+    assert replayed(IDLE_LANE)["nothing"] == [10, 15, 10, 10]
+    table = breakdown.finish(breakdown.partial(join_profile(profile_of(parse_case(IDLE_LANE, "a.case"), "shard"))))
+    assert breakdown.step_times_ps(table, ("steady",)) == [10 * MS, 15 * MS, 10 * MS, 10 * MS]
+
+
+def test_a_host_without_the_class_counts_as_it_is() -> None:
+    tables = []
+    for host, text in (("a", BLOCKING), ("b", BLOCKING.replace("input", "span work"))):
+        joined = join_profile(profile_of(parse_case(text, "replay.case"), "shard"))
+        tables.append(step_replay.partial(replace(joined, host=host)))
+    finished = {row["removed"]: row for row in step_replay.finish(step_replay.merge(*tables), ("steady",)).to_pylist()}
+    assert finished["nothing"]["replayed_ps"] == 20 * MS
+    assert finished["input"]["steps"] == 6
+    assert finished["input"]["replayed_ps"] == 15 * MS  # 10 on host a, 20 on host b

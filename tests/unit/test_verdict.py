@@ -81,3 +81,22 @@ def test_durations_read_as_a_person_would_say_them(seconds: float, text: str) ->
 def test_counts_read_as_a_person_would_say_them() -> None:
     assert (times(1), times(2), times(41)) == ("once", "twice", "41 times")
     assert (counted(1, "gap", "gaps"), counted(3, "gap", "gaps")) == ("1 gap", "3 gaps")
+
+
+def test_what_can_be_removed_is_named_before_the_computing() -> None:
+    predicted = Prediction(10, 100 * MS, 100 * MS, {"compute": 41 * MS, "input": 59 * MS})
+    assert choose(shares(compute=0.55, input=0.45), predicted) == ("input", 59 * MS, "")
+
+
+def test_less_than_a_tenth_is_not_named_before_the_computing() -> None:
+    predicted = Prediction(10, 100 * MS, 100 * MS, {"compute": 5 * MS, "input": 90 * MS + 1})
+    assert choose(shares(compute=0.9, input=0.1), predicted)[0] == "compute"
+    predicted = Prediction(10, 100 * MS, 100 * MS, {"compute": 5 * MS, "input": 90 * MS})
+    assert choose(shares(compute=0.9, input=0.1), predicted)[0] == "input"
+
+
+def test_a_program_without_a_device_waits_itself() -> None:
+    predicted = Prediction(10, 100 * MS, 100 * MS, {"unknown": 0})
+    sentence = verdict(shares(unknown=1.0), predicted, {}, has_device=False)["sentence"]
+    assert sentence.startswith("The program waits, and nothing recorded says why,")
+    assert "without it" not in sentence

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from xprof_py.errors import UsageError
+
 DEFAULT_STEPS = 40
 
 
@@ -31,10 +33,16 @@ class Demo:
         parser.add_argument("--json", action="store_true", help="print summary.json instead of the table")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Record, analyse, print. Returns the exit code: the training's own where that failed."""
+        """Record, analyse, print. Returns the exit code: the training's own where that failed.
+
+        Raises:
+            UsageError: fewer than one step; XprofPyError: what was recorded cannot be analysed or written.
+        """
         from xprof_py.cli.analyze import analyze, print_summary
         from xprof_py.viewers.html_report import write_report
 
+        if args.steps < 1:
+            raise UsageError("demo --steps: at least one")
         run_dir: Path = args.run_dir or Path("runs", "demo-fast-input" if args.fast_input else "demo")
         code = self.record(run_dir, steps=args.steps, fast_input=args.fast_input, overwrite=args.run_dir is None)
         if code != 0:

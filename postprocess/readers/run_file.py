@@ -1,0 +1,67 @@
+"""The run file of a process: what the capture itself says about what it recorded, and what it lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from xprof_py.errors import BadInputError
+
+_TABLES = ("versions", "capture", "collectors", "files", "overhead")
+_NO_JAX = "no JAX"
+"""Why XLA's profiler was not used in a program without it: nothing is missing then."""
+
+
+def read_run_file(path: Path) -> dict[str, Any]:
+    """Read one run file. Raises BadInputError where it cannot be read or a field has another type than it should."""
+    try:
+        run = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise BadInputError(str(path), "", error.strerror or str(error)) from error
+    except ValueError as error:
+        raise BadInputError(str(path), "", f"is not JSON: {error}") from error
+    if not isinstance(run, dict):
+        raise BadInputError(str(path), "", "is not a JSON object")
+    for name in _TABLES:
+        if not isinstance(run.get(name) or {}, dict):
+            raise BadInputError(str(path), name, "is not a JSON object")
+    if not isinstance(run.get("messages") or [], list):
+        raise BadInputError(str(path), "messages", "is not a JSON array")
+    return run
+
+
+def losses(run: dict[str, Any], file: str, *, has_xspace: bool, has_shard: bool) -> list[dict[str, Any]]:
+    """Rows of `diagnostics` for what the capture lost or what is no longer beside it."""
+    rows: list[dict[str, Any]] = []
+
+    def note(severity: str, code: str, message: str) -> None:
+        row = {"severity": severity, "code": code, "file": file, "place": "", "count": 1, "message": message}
+        rows.append(row)
+
+    for message in run.get("messages") or []:
+        if isinstance(message, dict) and message.get("severity") in ("warning", "error"):
+            note(str(message["severity"]), "capture", str(message.get("message", "")))
+    state = run.get("state")
+    if state in ("recording", "stopping"):
+        note("warning", "capture_not_ended", "the capture had not ended: it still runs, or the process was killed")
+    files = run.get("files") or {}
+    for name, there, what in (("xplane", has_xspace, "XLA's profile"), ("shard", has_shard, "the shard")):
+        if files.get(name) and not there:
+            note("error", "file_missing", f"{what} is missing: {files[name]}")
+    why = no_device_reason(run, has_xspace=has_xspace)
+    if why and not (files.get("xplane") and not has_xspace):
+        note("error", "no_xla_profile", why)
+    return rows
+
+
+def no_device_reason(run: dict[str, Any], *, has_xspace: bool) -> str:
+    """Why nothing is known of the devices of this process, "" where something is or where it used none."""
+    xla = (run.get("collectors") or {}).get("xla")
+    if has_xspace or not isinstance(xla, dict) or xla.get("why") == _NO_JAX:
+        return ""
+    if xla.get("used"):
+        return "no XLA profile: it was recorded, but it is not in the run folder"
+    reason = xla.get("error") or xla.get("why") or "not recorded"
+    return f"no XLA profile: {reason}"
