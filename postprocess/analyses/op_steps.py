@@ -20,9 +20,8 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from xprof_py.postprocess.analyses.top_ops import COPY
+from xprof_py.postprocess.analyses.top_ops import COPY, step_of_ops
 from xprof_py.postprocess.join.columns import Int64, dictionary, integers
 from xprof_py.postprocess.profile import Profile
 
@@ -81,20 +80,6 @@ def partial(profile: Profile) -> pa.Table:
         },
         schema=_SCHEMA,
     )
-
-
-def step_of_ops(profile: Profile, ops: pa.Table) -> Int64:
-    """Per row of ``ops`` its step, -1 without: that of its run, or for a copy of the window that it starts in."""
-    run = integers(ops, "run")
-    run_step = integers(profile["runs"], "step")
-    step = np.where(run >= 0, run_step[np.maximum(run, 0)] if len(run_step) else -1, -1)
-    windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
-    copies = np.flatnonzero(run < 0)
-    lane, start = integers(ops, "lane")[copies], integers(ops, "start_ps")[copies]
-    for window in windows.to_pylist() if len(copies) else ():
-        inside = (lane == window["lane"]) & (start >= window["start_ps"]) & (start < window["end_ps"])
-        step[copies[inside]] = window["step"]
-    return np.asarray(step, np.int64)
 
 
 def _instructions(profile: Profile, ops: pa.Table) -> tuple[Int64, list[tuple[int, str]]]:
