@@ -48,6 +48,8 @@ APART = 5.0
 """Robust standard deviations; as many as make a step an outlier (docs/breakdown.md)."""
 ENOUGH_OPS = 10
 """From which the changes of all ops say how much runs differ; below, the rank test stands alone."""
+INTERVALS = 50
+"""Changed ops that get an interval: resampling thousands of them would take longer than anything else here."""
 OCCASIONAL = 0.02
 """Of the mean step: from which a class is told that only some steps have more of, though no median shows it."""
 
@@ -109,19 +111,25 @@ def compare_runs(
 
 def compare_steps(a: SteadySteps, b: SteadySteps, *, limits: Sequence[Limit] = ()) -> dict[str, Any]:
     """Compare two samples of steady steps; as compare_runs, without what only the summaries know."""
-    step = _rows([_Pair("step", a.name, a.step_ps, b.step_ps)], a, b)[0]
+    whole = _Pair("step", a.name, a.step_ps, b.step_ps)
+    step = _rows([whole], a, b)[0]
+    _add_interval(step, whole)
     present = [code for code in range(len(CLASSES)) if a.class_ps[code].any() or b.class_ps[code].any()]
-    classes = _rows([_Pair("class", CLASSES[code], a.class_ps[code], b.class_ps[code]) for code in present], a, b)
-    for row in classes:
+    parts = [_Pair("class", CLASSES[code], a.class_ps[code], b.class_ps[code]) for code in present]
+    classes = _rows(parts, a, b)
+    for row, part in zip(classes, parts, strict=True):
+        _add_interval(row, part)
         row["kind"] = "class" if row["name"] in BUSY_CLASSES else "cause"
     pairs, untested = _op_pairs(a, b)
     ops = _rows(pairs, a, b)
     for row, pair in zip(ops, pairs, strict=True):
         row |= _described(pair)
     together = _hold_back(ops)
-    ops.sort(
-        key=lambda row: (not row["changed"], -abs(row["difference_ms"]), row["program"], row["op_name"], row["op"])
-    )
+    order = sorted(range(len(ops)), key=lambda i: _op_order(ops[i]))
+    for i in order[:INTERVALS]:
+        if ops[i]["changed"]:
+            _add_interval(ops[i], pairs[i])
+    ops = [ops[i] for i in order]
     checks = [_check(limit, step, classes, ops) for limit in limits]
     return {
         "schema_version": 1,
@@ -173,7 +181,7 @@ def _shorter_ps(a: SteadySteps, b: SteadySteps) -> float:
 
 
 def _rows(pairs: Sequence[_Pair], a: SteadySteps, b: SteadySteps) -> list[dict[str, Any]]:
-    """One row per pair. Times in ms; ``relative`` is null where A has none of it."""
+    """One row per pair, without its interval. Times in ms; ``relative`` is null where A has none of it."""
     if not pairs:
         return []
     shorter_ps = _shorter_ps(a, b)
@@ -189,9 +197,6 @@ def _rows(pairs: Sequence[_Pair], a: SteadySteps, b: SteadySteps) -> list[dict[s
         significant = bool(q[i] <= RATE)
         moves_step = pair.kind != "class" or abs(difference) >= LEAST_OF_STEP * shorter_ps
         worth = difference != 0 and abs(difference) >= LEAST_RELATIVE * median_a and moves_step
-        low, high = (
-            median_difference_interval(pair.a_ps, pair.b_ps) if significant or pair.kind != "op" else (None, None)
-        )
         rows.append(
             {
                 "kind": pair.kind,
@@ -201,8 +206,8 @@ def _rows(pairs: Sequence[_Pair], a: SteadySteps, b: SteadySteps) -> list[dict[s
                 "a_mean_ms": float(np.mean(pair.a_ps)) / 1e9,
                 "b_mean_ms": float(np.mean(pair.b_ps)) / 1e9,
                 "difference_ms": difference / 1e9,
-                "low_ms": None if low is None else low / 1e9,
-                "high_ms": None if high is None else high / 1e9,
+                "low_ms": None,
+                "high_ms": None,
                 "relative": difference / median_a if median_a > 0 else None,
                 "p": float(p[i]),
                 "q": float(q[i]),
@@ -211,6 +216,16 @@ def _rows(pairs: Sequence[_Pair], a: SteadySteps, b: SteadySteps) -> list[dict[s
             }
         )
     return rows
+
+
+def _add_interval(row: dict[str, Any], pair: _Pair) -> None:
+    low, high = median_difference_interval(pair.a_ps, pair.b_ps)
+    row["low_ms"], row["high_ms"] = low / 1e9, high / 1e9
+
+
+def _op_order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What changed first, by how much."""
+    return (not row["changed"], -abs(row["difference_ms"]), row["program"], row["op_name"], row["op"])
 
 
 def _described(pair: _Pair) -> dict[str, Any]:
@@ -255,11 +270,17 @@ def _hold_back(ops: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def _unquiet(together: Mapping[str, Any] | None) -> list[dict[str, str]]:
     if together is None or not together["held_back"]:
         return []
+    middle, spread = f"{together['relative']:+.1%}", f"{together['spread']:.1%}"
+    if abs(np.log1p(together["relative"])) > APART * together["spread"]:
+        message = (
+            f"the ops changed together, by {middle} in the middle and {spread} apart: the machine or the whole program, no "
+            f"one op. Only ops that stand out from that are listed"
+        )
+        return [_warning("together", message)]
     held = counted(together["held_back"], "op differs", "ops differ")
     message = (
-        f"{held} by more than chance, but not by more than all ops do between these runs ({together['relative']:+.1%} "
-        f"in the middle, {together['spread']:.1%} apart): so do two runs on a busy machine. Record where it is quiet "
-        f"to see smaller changes"
+        f"{held} by more than chance, but not by more than all ops do between these runs ({middle} in the middle, "
+        f"{spread} apart): so do two runs on a busy machine. Record where it is quiet to see smaller changes"
     )
     return [_warning("unquiet", message)]
 
@@ -320,9 +341,8 @@ def _sentence(step: Mapping[str, Any], a: SteadySteps, b: SteadySteps) -> str:
         return f"The step time did not change by more than chance: {before} before, {after} after ({counts})."
     way = "longer" if step["difference_ms"] > 0 else "shorter"
     relative = abs(step["relative"])
-    # As parts of the difference's own direction, the smaller first.
-    low, high = sorted(abs(step[key]) / step["a_ms"] for key in ("low_ms", "high_ms"))
-    return f"A step is {relative:.1%} {way}: {before} before, {after} after ({low:.1%} to {high:.1%}; {counts})."
+    low, high = step["low_ms"] / step["a_ms"], step["high_ms"] / step["a_ms"]
+    return f"A step is {relative:.1%} {way}: {before} before, {after} after ({low:+.1%} to {high:+.1%}; {counts})."
 
 
 def _sample_warnings(a: SteadySteps, b: SteadySteps, tests: int) -> list[dict[str, str]]:

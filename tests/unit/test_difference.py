@@ -132,6 +132,16 @@ def test_runs_whose_ops_all_differ_a_little_are_equal_runs(name: str, common: fl
         assert [row["code"] for row in found["warnings"]] == ["unquiet"]
 
 
+def test_ops_that_all_change_by_the_same_are_one_change() -> None:
+    """Another clock, another dtype: every op 5 % longer, and one of them 50 %."""
+    before = recorded("transformer_async20")
+    after = with_op(another_run(before, 1, common=1.05, spread=0.004), "dot_general.72", 1.5)
+    found = compare_steps(before, after)
+    assert [row["name"] for row in found["ops"] if row["changed"]] == ["dot_general.72"]
+    assert [row["code"] for row in found["warnings"]] == ["together"]
+    assert "+5." in found["warnings"][0]["message"] or "+4.9" in found["warnings"][0]["message"]
+
+
 def test_an_op_that_stands_out_of_them_is_found() -> None:
     before = recorded("transformer_async20")
     after = with_op(another_run(before, 1, common=1.1, spread=0.07), "dot_general.72", 2.0)
