@@ -273,8 +273,8 @@ def _unquiet(together: Mapping[str, Any] | None) -> list[dict[str, str]]:
     middle, spread = f"{together['relative']:+.1%}", f"{together['spread']:.1%}"
     if abs(np.log1p(together["relative"])) > APART * together["spread"]:
         message = (
-            f"the ops changed together, by {middle} in the middle and {spread} apart: the machine or the whole program, "
-            f"no one op. Only ops that stand out from that are listed"
+            f"the ops changed together, by {middle} in the middle and {spread} apart: the machine or the whole "
+            f"program, no one op. Only ops that stand out from that are listed"
         )
         return [_warning("together", message)]
     held = counted(together["held_back"], "op differs", "ops differ")
