@@ -52,9 +52,15 @@ def partial(profile: Profile) -> pa.Table:
 
 
 def _phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
-    """(code per op, phases): that of the op's run's step; of the window that a copy starts in."""
+    """(code per op, phases): that of the op's step."""
     phases = ["", *sorted(set(profile["steps"]["phase"].to_pylist()))]
     of_step = np.array([phases.index(p) for p in profile["steps"]["phase"].to_pylist()] or [0], np.int64)
+    step = step_of_ops(profile, ops)
+    return np.where(step >= 0, of_step[np.maximum(step, 0)], 0), phases
+
+
+def step_of_ops(profile: Profile, ops: pa.Table) -> Int64:
+    """Per row of ``ops`` its step, -1 without: that of its run, or for a copy of the window that it starts in."""
     run = integers(ops, "run")
     run_step = integers(profile["runs"], "step")
     step = np.where(run >= 0, run_step[np.maximum(run, 0)] if len(run_step) else -1, -1)
@@ -70,7 +76,7 @@ def _phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
         inside = place < len(mine)
         inside[inside] = low[mine[place[inside]]] <= start[copies[inside]]
         step[copies[inside]] = step_of[mine[place[inside]]]
-    return np.where(step >= 0, of_step[np.maximum(step, 0)], 0), phases
+    return np.asarray(step, np.int64)
 
 
 class _Instructions:

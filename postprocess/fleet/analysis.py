@@ -26,7 +26,9 @@ from xprof_py.postprocess.analyses import (
     compile_passes,
     compile_times,
     evidence,
+    gap_chains,
     host_spans,
+    op_steps,
     phases_of_ops,
     recompiles,
     top_ops,
@@ -66,6 +68,8 @@ class Partials:
     compile_passes: pa.Table
     recompiles: pa.Table
     op_phases: pa.Table
+    op_steps: pa.Table
+    gap_chains: pa.Table
     stored: dict[str, pa.Table]
     diagnostics: list[dict[str, Any]]
 
@@ -152,6 +156,8 @@ def partials(profile: Profile) -> Partials:
         compile_passes=compile_passes.partial(joined),
         recompiles=recompiles.partial(joined),
         op_phases=phases_of_ops.partial(joined),
+        op_steps=op_steps.partial(joined),
+        gap_chains=gap_chains.partial(joined),
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
     )
@@ -174,6 +180,8 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
         ),
         "recompiles": recompiles.finish(functools.reduce(recompiles.merge, (p.recompiles for p in parts))),
         "op_phases": phases_of_ops.finish(functools.reduce(phases_of_ops.merge, (p.op_phases for p in parts)), phases),
+        "op_steps": op_steps.finish(functools.reduce(op_steps.merge, (p.op_steps for p in parts))),
+        "gap_chains": gap_chains.finish(functools.reduce(gap_chains.merge, (p.gap_chains for p in parts))),
     }
     summary = build_summary(
         processes=[p.process for p in parts],

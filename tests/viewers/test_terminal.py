@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from xprof_py.viewers.class_words import LABELS
-from xprof_py.viewers.terminal import columns_of, render_summary
+from xprof_py.viewers.terminal import render_summary
+from xprof_py.viewers.terminal_page import columns_of
 
 NAMES = ["input_bound", "recompile", "unknown_heavy", "no_steps", "many_steps", "four_hosts"]
 

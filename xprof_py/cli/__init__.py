@@ -10,7 +10,7 @@ from typing import Protocol
 from xprof_py.cli.streams import named_streams, tell
 from xprof_py.errors import XprofPyError
 
-COMMANDS = {"analyze": "Analyze", "report": "Report", "demo": "Demo"}
+COMMANDS = {"analyze": "Analyze", "report": "Report", "diff": "Diff", "explain": "Explain", "demo": "Demo"}
 """Command -> class in the module of the same name. A module is imported when its command is asked for."""
 
 
@@ -51,7 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 ok, 1 error, 2 usage. Wrong usage and --help raise SystemExit."""
+    """Run a command; returns its exit code: 0 ok, 1 error, 2 usage, 3 `diff` found a regression.
+
+    Wrong usage and --help raise SystemExit.
+    """
     try:
         with named_streams():
             return _run(argv)

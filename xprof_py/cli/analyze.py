@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +82,34 @@ def print_summary(summary: dict[str, Any]) -> None:
     """The short table on stdout: coloured on a terminal (unless NO_COLOR is set), plain when piped."""
     from xprof_py.viewers.terminal import render_summary
 
+    sys.stdout.write(on_terminal(render_summary, summary))
+
+
+def on_terminal(render: Callable[..., str], found: dict[str, Any]) -> str:
+    """What ``render(found, color=, width=, encoding=)`` draws for the stdout that there is."""
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     width = min(shutil.get_terminal_size((80, 24)).columns, 120)
-    sys.stdout.write(render_summary(summary, color=color, width=width, encoding=sys.stdout.encoding))
+    return render(found, color=color, width=width, encoding=sys.stdout.encoding)
+
+
+def read_run(path: str | os.PathLike[str], needed: Sequence[str]) -> Analysis:
+    """The analysis of a run folder, of profiles, or of an OUT, made first where it is missing, stale or lacks tables.
+
+    ``needed``: names of tables. Raises BadInputError where ``path`` is an OUT that lacks one: its run is not known.
+    """
+    from xprof_py.errors import BadInputError
+    from xprof_py.postprocess.fleet import analysis
+
+    out = ensure_analysis(path)
+    found = analysis.read_analysis(out)
+    missing = [name for name in needed if name not in found.tables]
+    if missing and out == Path(path):
+        why = f"an earlier version wrote it, without the table {missing[0]}: run `xprof-py analyze` on the run again"
+        raise BadInputError(str(out), "", why)
+    if missing:
+        analyze([path], out)
+        found = analysis.read_analysis(out)
+    return found
 
 
 def ensure_analysis(path: str | os.PathLike[str]) -> Path:
@@ -104,10 +129,20 @@ def ensure_analysis(path: str | os.PathLike[str]) -> Path:
     files = [f for s in sources.processes for f in (s.xspace, s.shard, s.run_file) if f is not None]
     if summary.exists():
         made = summary.stat().st_mtime_ns
-        if all(file.stat().st_mtime_ns <= made for file in files) and _readable(analysis.read_analysis, out):
-            return out
+        found = _readable(analysis.read_analysis, out)
+        if found is not None and all(file.stat().st_mtime_ns <= made for file in files):
+            # Two profiles of one name in two folders have one OUT here: what it was made of decides.
+            profiles = {str(f) for s in sources.processes for f in (s.xspace, s.shard) if f is not None}
+            if sources.root is not None or _made_of(found.summary) == profiles:
+                return out
     analyze([path], out)
     return out
+
+
+def _made_of(summary: dict[str, Any]) -> set[str]:
+    """The files that an analysis was asked to read, those that could not be read included."""
+    unread = {row["file"] for row in summary["diagnostics"] if row["code"] == "unreadable"}
+    return unread.union(*(host["source"] for host in summary["hosts"]))
 
 
 def _readable(read: Any, out: Path) -> Analysis | None:

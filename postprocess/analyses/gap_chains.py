@@ -1,0 +1,278 @@
+"""Why did the device idle in a step, gap by gap? Each larger gap with its chain: late launch, host span, source line.
+
+One row per piece of a gap (tables `gaps`, docs/breakdown.md) and cause, with what its numbers refer to written out: the
+op that ends the gap and the one before it, the launch of that op's run (program, thread, from when to when), and the
+host event that is the evidence, with the function that it names and its source line.
+
+In each step window and lane the LARGEST gaps that take at least LEAST_SHARE of it have rows of their own. What is left
+of the window's gaps is one row per cause, with `gap` null and `pieces` summed up, so that the rows of a window sum to
+its gap time exactly. Head, tail and nested windows are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xprof_py.postprocess.join import host_names
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import CLASSES
+
+LARGEST = 12
+LEAST_SHARE = 1000
+"""One part in so many of the window."""
+_FRAME = re.compile(r"\$(?P<where>\S+:\d+) \S+$")
+_TEXTS = ("before_op", "before_source", "after_op", "after_source")
+_SCHEMA = pa.schema(
+    [
+        ("host", pa.string()),
+        ("lane", pa.int32()),
+        ("step", pa.int32()),  # row of the host's table `steps`
+        ("gap", pa.int32()),  # place among the gaps of the window, in order of time; null for what is left
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64()),
+        ("cause", pa.string()),
+        ("length_ps", pa.int64()),
+        ("pieces", pa.int64()),
+        ("cause_step", pa.int32()),  # row of the host's table `steps`; null outside steps
+        ("evidence", pa.string()),
+        ("function", pa.string()),
+        ("source", pa.string()),
+        ("event_start_ps", pa.int64()),
+        ("event_duration_ps", pa.int64()),
+        *((name, pa.string()) for name in _TEXTS),
+        ("program", pa.string()),
+        ("program_source", pa.string()),
+        ("join", pa.string()),
+        ("thread", pa.string()),
+        ("launch_start_ps", pa.int64()),
+        ("launch_end_ps", pa.int64()),
+        ("launch_step", pa.int32()),
+    ]
+)
+_ORDER = [(name, "ascending") for name in ("host", "lane", "step", "start_ps", "end_ps", "cause", "cause_step")]
+
+
+def partial(profile: Profile) -> pa.Table:
+    """Columns of _SCHEMA for one joined profile."""
+    gaps = profile["gaps"]
+    window = integers(gaps, "window")
+    kind = profile["windows"]["kind"].to_pylist()
+    in_step = np.array([k == "step" for k in kind] or [False], np.bool_)
+    rows = np.flatnonzero(in_step[window]) if gaps.num_rows else window
+    if not len(rows):
+        return _SCHEMA.empty_table()
+    start, end, length = (integers(gaps, name)[rows] for name in ("start_ps", "end_ps", "length_ps"))
+    order = np.lexsort((end, start, window[rows]))
+    rows, start, end, length = rows[order], start[order], end[order], length[order]
+    # Pieces of one gap touch, those of two gaps have an op between them; a window boundary cuts a gap.
+    new = np.r_[True, (window[rows][1:] != window[rows][:-1]) | (start[1:] > end[:-1])]
+    gap = np.cumsum(new) - 1
+    lengths = integers(profile["windows"], "end_ps") - integers(profile["windows"], "start_ps")
+    shown = _largest(gap, window[rows], length, lengths)[gap]
+    step = integers(profile["windows"], "step")[window[rows]]
+    place = gap - np.repeat(*_first_gap(window[rows], gap))
+    chain = _Chain(profile)
+    out: list[dict[str, Any]] = [
+        {"host": profile.host, "step": int(step[i]), "gap": int(place[i]), "pieces": 1, **chain.of(row)}
+        for i, row in zip(np.flatnonzero(shown), gaps.take(pa.array(rows[shown])).to_pylist(), strict=True)
+    ]
+    left = gaps.take(pa.array(rows[~shown]))
+    cause = np.array([CLASSES.index(name) for name in left["cause"].to_pylist()] or np.zeros(0), np.int64)
+    key = np.stack([integers(left, "lane"), step[~shown], cause], axis=1)
+    found, member = np.unique(key, axis=0, return_inverse=True)
+    # The longest piece of each key comes first and speaks for the rest.
+    order = np.lexsort((start[~shown], -length[~shown], member.reshape(-1)))
+    edges = np.searchsorted(member.reshape(-1)[order], np.arange(len(found) + 1))
+    for (lane, step_row, code), low, high in zip(found.tolist(), edges[:-1], edges[1:], strict=True):
+        members = order[low:high]
+        out.append(
+            {
+                "host": profile.host,
+                "lane": lane,
+                "step": step_row,
+                "start_ps": int(start[~shown][members].min()),
+                "end_ps": int(end[~shown][members].max()),
+                "cause": CLASSES[code],
+                "length_ps": int(length[~shown][members].sum()),
+                "pieces": len(members),
+                "evidence": left["evidence"][int(members[0])].as_py(),
+            }
+        )
+    return pa.Table.from_pylist(out, schema=_SCHEMA)
+
+
+def _largest(gap: Int64, window: Int64, length: Int64, window_ps: Int64) -> Bool:
+    """Per gap whether it is one of the LARGEST of its window and takes LEAST_SHARE; of equal ones the earlier."""
+    sums = np.zeros(int(gap[-1]) + 1, np.int64)
+    np.add.at(sums, gap, length)
+    of_window = window[np.searchsorted(gap, np.arange(len(sums)))]
+    order = np.lexsort((np.arange(len(sums)), -sums, of_window))
+    ranked = of_window[order]
+    rank = np.arange(len(sums)) - np.searchsorted(ranked, ranked)
+    shown = np.zeros(len(sums), np.bool_)
+    shown[order] = rank < LARGEST
+    shown &= sums * LEAST_SHARE >= window_ps[of_window]
+    return shown
+
+
+def _first_gap(window: Int64, gap: Int64) -> tuple[Int64, Int64]:
+    """(first gap of each run of equal windows, how many rows the run has)."""
+    first = np.flatnonzero(np.r_[True, window[1:] != window[:-1]])
+    return gap[first], np.diff(np.r_[first, len(window)])
+
+
+class _Chain:
+    """What a row of gaps refers to, written out."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._events = Events(profile)
+        self._has_source, self._source = self._events.argument("source")
+        self._lines = profile["lines"]["name"].to_pylist()
+        self._launches = profile["launches"].to_pylist()
+        self._runs = profile["runs"].to_pylist()
+        # A launch on several devices has one run on each lane.
+        self._run_of = {(row["lane"], row["launch"]): run for run, row in enumerate(self._runs)}
+        self._programs = profile["programs"]["name"].to_pylist()
+        self._program_source: dict[int, str] = {}
+        places: dict[str, set[str]] = defaultdict(set)
+        for row in profile["program_functions"].to_pylist():
+            if row["file"] is not None:
+                where = f"{row['file']}:{row['source_line']}"
+                self._program_source[row["program"]] = where
+                places[row["function"]].add(where)
+        # Two functions of one name are two places: then the name alone does not say which.
+        self._function_source = {name: next(iter(found)) for name, found in places.items() if len(found) == 1}
+        self._compiled = {
+            (row["line"], row["start_ps"], row["duration_ps"]): row["function"]
+            for row in profile["compiles"].to_pylist()
+        }
+        self._compile_start = integers(profile["compiles"], "start_ps")
+        self._compile_end = self._compile_start + integers(profile["compiles"], "duration_ps")
+        self._compile_function = profile["compiles"]["function"].to_pylist()
+        self._read_calls()
+        self._read_ops(profile)
+
+    def _read_calls(self) -> None:
+        """Per line the outermost calls of jitted functions, in order: disjoint."""
+        events = self._events
+        calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+        self._calls: dict[int, Int64] = {}
+        for line in np.unique(events.line[calls]):
+            mine = calls[events.line[calls] == line]
+            mine = mine[np.lexsort((-events.end_ps[mine], events.start_ps[mine]))]
+            reached = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, events.end_ps[mine][:-1]])
+            self._calls[int(line)] = mine[events.start_ps[mine] >= reached]
+
+    def _read_ops(self, profile: Profile) -> None:
+        ops = profile["ops"].filter(profile["ops"]["leaf"])
+        lane = integers(ops, "lane")
+        self._op_start = {int(x): integers(ops, "start_ps")[lane == x] for x in np.unique(lane)}
+        self._op_row = {int(x): np.flatnonzero(lane == x) for x in np.unique(lane)}
+        self._op_event = integers(ops, "event")
+        self._op_hlo = integers(ops, "hlo_op")
+        self._op_run = integers(ops, "run")
+        hlo = profile["hlo_ops"]
+        self._file, self._files = dictionary(hlo, "file")
+        self._line = integers(hlo, "source_line", 0)
+
+    def of(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The columns of _SCHEMA that one row of gaps says."""
+        said = ("lane", "start_ps", "end_ps", "cause", "length_ps", "cause_step", "evidence")
+        out = {name: row[name] for name in said}
+        if row["event"] is not None:
+            out |= self._evidence(row["event"], row["cause"])
+        after, run = self._neighbours(row, out)
+        if row["launch"] is not None:
+            run = self._run_of.get((row["lane"], row["launch"]), run)
+            launch = self._launches[row["launch"]]
+            out |= {
+                "program": launch["name"],
+                "thread": self._lines[launch["line"]],
+                "launch_start_ps": launch["start_ps"],
+                "launch_end_ps": launch["end_ps"],
+                "launch_step": launch["step"],
+            }
+        if after and run >= 0:
+            described = self._runs[run]
+            out["join"] = described["join"]
+            if described["program"] is not None:
+                out["program"] = self._programs[described["program"]]
+                out["program_source"] = self._program_source.get(described["program"])
+        return out
+
+    def _neighbours(self, row: dict[str, Any], out: dict[str, Any]) -> tuple[bool, int]:
+        """Writes the ops around the gap; returns (whether one follows, its run or -1)."""
+        starts = self._op_start.get(row["lane"])
+        if starts is None:
+            return False, -1
+        # No leaf runs in a gap: the next op to start ends it, wherever the window cut the gap.
+        place = int(np.searchsorted(starts, row["end_ps"], side="left"))
+        if place > 0:
+            out["before_op"], out["before_source"] = self._op(int(self._op_row[row["lane"]][place - 1]))
+        if place == len(starts):
+            return False, -1
+        after = int(self._op_row[row["lane"]][place])
+        out["after_op"], out["after_source"] = self._op(after)
+        return True, int(self._op_run[after])
+
+    def _op(self, op: int) -> tuple[str, str | None]:
+        hlo = int(self._op_hlo[op])
+        file = self._files[self._file[hlo]] if hlo >= 0 else None
+        name = self._events.names[self._events.name[self._op_event[op]]]
+        return name, f"{file}:{self._line[hlo]}" if file else None
+
+    def _compiling(self, start: int, end: int) -> str | None:
+        """The function that was compiled in most of [start, end): XLA's own events name none, jax.monitoring's do."""
+        if not len(self._compile_start):
+            return None
+        shared = np.minimum(self._compile_end, end) - np.maximum(self._compile_start, start)
+        most = int(shared.argmax())
+        return self._compile_function[most] if 2 * int(shared[most]) > end - start else None
+
+    def _calling(self, event: int) -> str | None:
+        """The jitted function whose call encloses the event on its thread; the outermost one."""
+        events = self._events
+        calls = self._calls.get(int(events.line[event]))
+        if calls is None:
+            return None
+        place = int(np.searchsorted(events.start_ps[calls], events.start_ps[event], side="right")) - 1
+        if place < 0 or events.end_ps[calls[place]] < events.end_ps[event]:
+            return None
+        called = host_names.JIT_CALL.match(events.names[events.name[calls[place]]])
+        return called["function"] if called else None
+
+    def _evidence(self, event: int, cause: str) -> dict[str, Any]:
+        events = self._events
+        name = events.names[events.name[event]]
+        line, start = int(events.line[event]), int(events.start_ps[event])
+        duration = int(events.end_ps[event]) - start
+        function = self._compiled.get((line, start, duration))
+        if function is None and cause == "compiler":
+            function = self._compiling(start, start + duration)
+        frame = _FRAME.match(name)
+        if function is None and cause in ("host", "compiler"):
+            function = self._calling(event)
+        source = None
+        if self._has_source[event]:
+            source = events.text_of(int(self._source[event]))
+        elif frame is not None:
+            source = frame["where"]
+        elif function:
+            source = self._function_source.get(host_names.function_name(function))
+        return {"function": function, "source": source, "event_start_ps": start, "event_duration_ps": duration}
+
+
+def merge(a: pa.Table, b: pa.Table) -> pa.Table:
+    """Rows of both: a window belongs to one profile."""
+    return pa.concat_tables([a, b])
+
+
+def finish(merged: pa.Table) -> pa.Table:
+    """The same rows, by host, lane, step and time."""
+    return merged.sort_by(_ORDER)
