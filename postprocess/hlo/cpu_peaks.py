@@ -111,7 +111,7 @@ def _stored(file: Path) -> Peaks | None:
 
 
 def measure_cpu(model: str, cores: int) -> Peaks:
-    """Measure this machine now; takes less than a second and 256 MiB of memory."""
+    """Measure this machine now; takes about a second and 256 MiB of memory."""
     f32 = _matmul_flops_per_s(np.dtype(np.float32))
     f64 = _matmul_flops_per_s(np.dtype(np.float64))
     return Peaks(
@@ -141,8 +141,8 @@ def _matmul_flops_per_s(dtype: np.dtype[Any]) -> int:
 def _memory_bytes_per_s(cores: int) -> int:
     """In rounds over pieces of the arrays, the fastest: a copy (2 bytes moved per byte) or adding in place (3).
 
-    One thread per core; numpy gives up the GIL in both. A copy of that size goes around the caches, adding goes through them: which one
-    the memory serves faster differs from machine to machine.
+    One thread per core; numpy gives up the GIL in both. A copy of that size goes around the caches, adding goes through
+    them: which one the memory serves faster differs from machine to machine.
     """
     each = _MEMORY_BYTES // (2 * cores * 8)
     gate = threading.Barrier(cores)

@@ -21,16 +21,16 @@ import numpy as np
 from xprof_py.postprocess.hlo.shapes import Array, Instructions
 
 TRANSCENDENTALS = frozenset(
-    "exponential exponential-minus-one log log-plus-one logistic power rsqrt sqrt cbrt sine cosine tan tanh atan2 erf"
+    "exponential exponential-minus-one log log-plus-one logistic power rsqrt sqrt cbrt sine cosine tan tanh atan2 erf"  # noqa: SIM905
     " acos acosh asin asinh atanh cosh sinh".split()
 )
 ELEMENTWISE = frozenset(
-    "add subtract multiply divide maximum minimum remainder abs negate sign floor ceil round-nearest-afz"
+    "add subtract multiply divide maximum minimum remainder abs negate sign floor ceil round-nearest-afz"  # noqa: SIM905
     " round-nearest-even compare select and or xor not shift-left shift-right-arithmetic shift-right-logical popcnt"
     " count-leading-zeros is-finite clamp convert real imag complex reduce-precision stochastic-convert".split()
 )
 MOVES_ONLY = frozenset(
-    "parameter constant iota tuple get-tuple-element bitcast bitcast-convert reshape transpose copy broadcast slice"
+    "parameter constant iota tuple get-tuple-element bitcast bitcast-convert reshape transpose copy broadcast slice"  # noqa: SIM905
     " dynamic-slice dynamic-update-slice dynamic-reshape concatenate pad reverse gather copy-start copy-done domain"
     " optimization-barrier after-all add-dependency partition-id replica-id get-dimension-size set-dimension-size"
     " infeed outfeed send send-done recv recv-done all-gather all-gather-start all-gather-done all-to-all"
@@ -191,9 +191,7 @@ def convolution(
         return None
     places = 1
     for i, axes in enumerate(zip(source_spatial, kernel_spatial, result_spatial, strict=True)):
-        sizes = [
-            _picked(array, [axis]) for array, axis in zip((source, kernel, result), axes, strict=True)
-        ]
+        sizes = [_picked(array, [axis]) for array, axis in zip((source, kernel, result), axes, strict=True)]
         if None in sizes or min(window["stride"][i], window["dilation"][i], window["base_dilation"][i]) < 1:
             return None
         steps = [window[key][i] for key in ("stride", "padding_low", "dilation", "base_dilation")]

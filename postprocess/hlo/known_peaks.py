@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.config import choice
+from xprof_py.errors import UsageError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.hlo.cpu_peaks import cache_folder, cpu_peaks, profiled_here
 from xprof_py.postprocess.hlo.peaks import (
@@ -27,8 +29,9 @@ CPU = "cpu"
 def with_peaks(profile: Profile, environ: Mapping[str, str], *, calibrate: bool) -> Profile:
     """``profile`` with the peaks of its devices in its metadata, and a note where a CPU's were measured.
 
-    ``calibrate``: whether a CPU may be measured now, if it is this machine's and no measurement is stored. Raises
-    UsageError where XPROF_PY_PEAKS is set and cannot be read.
+    ``calibrate``: whether a CPU may be measured now, if it is this machine's and no measurement is stored.
+    XPROF_PY_CALIBRATE=off forbids it, and the use of stored measurements too. Raises UsageError where a variable is set
+    and cannot be read.
     """
     found: dict[str, Peaks] = {}
     for plane in sorted(set(profile["plane_args"]["plane"].to_pylist())):
@@ -39,7 +42,7 @@ def with_peaks(profile: Profile, environ: Mapping[str, str], *, calibrate: bool)
     stated = stated_by_user(environ.get(VARIABLE, ""))
     notes: list[dict[str, Any]] = []
     # A machine is measured only for work that ran on it.
-    if _has_cpu_ops(profile) and not any(CPU.startswith(beginning) for beginning in stated):
+    if _allowed(environ) and _has_cpu_ops(profile) and not any(CPU.startswith(beginning) for beginning in stated):
         measured = _of_cpu(profile, environ, calibrate=calibrate, notes=notes)
         if measured is not None:
             found[CPU] = measured
@@ -48,6 +51,13 @@ def with_peaks(profile: Profile, environ: Mapping[str, str], *, calibrate: bool)
         added = pa.Table.from_pylist(notes, schema=schema.TABLES["diagnostics"])
         profile = profile.with_tables(diagnostics=pa.concat_tables([profile["diagnostics"], added]))
     return replace(profile, metadata={**profile.metadata, "peaks": documents})
+
+
+def _allowed(environ: Mapping[str, str]) -> bool:
+    try:
+        return choice(environ.get("XPROF_PY_CALIBRATE") or "auto") is not False
+    except ValueError as error:
+        raise UsageError(f"XPROF_PY_CALIBRATE: {error}") from None
 
 
 def _override(found: Mapping[str, Peaks], stated: Mapping[str, Peaks]) -> dict[str, Peaks]:

@@ -249,7 +249,11 @@ def stated_by_user(text: str) -> dict[str, Peaks]:
         found = orjson.loads(content)
         if not isinstance(found, dict):
             raise ValueError("is not a JSON object")
-        by_device = found if found and all(isinstance(v, dict) and k != "flops_per_s" for k, v in found.items()) else {"": found}
+        by_device = (
+            found
+            if found and all(isinstance(v, dict) and k != "flops_per_s" for k, v in found.items())
+            else {"": found}
+        )
         return {
             beginning: from_document(stated, device=beginning, source=VARIABLE)
             for beginning, stated in by_device.items()

@@ -224,9 +224,7 @@ class Instructions:
     @cached_property
     def entries(self) -> dict[int, int]:
         """program -> its entry computation."""
-        return {
-            self._program_of_computation[row]: row for row, is_entry in enumerate(self._entry) if is_entry
-        }
+        return {self._program_of_computation[row]: row for row, is_entry in enumerate(self._entry) if is_entry}
 
     def source(self, op: int, callers: Sequence[int] = ()) -> tuple[int, tuple[int, ...]]:
         """Where the value of ``op`` is made: through copies, bitcasts and the bodies of fusions.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xprof_py.postprocess.hlo.shapes import Array, Instructions
 
 NOTHING_MOVES = frozenset(
-    "parameter constant tuple get-tuple-element bitcast after-all domain optimization-barrier add-dependency"
+    "parameter constant tuple get-tuple-element bitcast after-all domain optimization-barrier add-dependency"  # noqa: SIM905
     " partition-id replica-id get-dimension-size set-dimension-size while conditional call async-start async-update"
     " async-done copy-done all-gather-done all-reduce-done collective-permute-done send-done recv-done".split()
 )
@@ -13,7 +13,7 @@ _TAKING = ("slice", "dynamic-slice", "gather")
 _SAME_PLACE = ("bitcast", "reshape")
 _SAME_ELEMENTS = ("bitcast", "reshape", "transpose", "copy", "convert")
 _COLLECTIVES = frozenset(
-    "all-reduce all-gather reduce-scatter all-to-all ragged-all-to-all collective-permute collective-broadcast".split()
+    "all-reduce all-gather reduce-scatter all-to-all ragged-all-to-all collective-permute collective-broadcast".split()  # noqa: SIM905
 )
 
 
@@ -137,8 +137,11 @@ class _Body:
         total = 0
         for result in self.results:
             maker = self._updater(result)
-            arrays = self.see.arrays(self.see.operands(maker)[-1 if self.see.opcode(maker) == "scatter" else 1]) \
-                if maker is not None else self.see.arrays(result)
+            arrays = (
+                self.see.arrays(self.see.operands(maker)[-1 if self.see.opcode(maker) == "scatter" else 1])
+                if maker is not None
+                else self.see.arrays(result)
+            )
             size = _total(arrays)
             if size is None or not arrays:
                 return None

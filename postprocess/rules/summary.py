@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.schema import CLASSES
 
 SCHEMA_VERSION = 1
@@ -29,14 +30,16 @@ def build_summary(
     replayed: pa.Table,
     gaps: pa.Table,
     ops: pa.Table,
+    roofline: pa.Table,
+    programs: pa.Table,
     spans: pa.Table,
     compiles: pa.Table,
     diagnostics: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     """Build the summary.
 
-    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead). ``merged``
-    is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks).
+    ``merged`` is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
     """
     phases = breakdown.used_phases(merged)
     shares = breakdown.shares(merged, phases)
@@ -75,7 +78,10 @@ def build_summary(
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
         "straggler": None,
-        "top_ops": _top_ops(ops, lanes, whole_s),
+        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), roofline),
+        "roofline": roofline_summary(
+            processes, roofline, programs, window_ps=int(pc.sum(used["window_ps"]).as_py() or 0), lanes=lanes
+        ),
         "compiles": _compiles(compiles),
         "slowest_steps": _slowest(steps),
         "unknown": _unknown(gaps, phases, lanes, whole_s),

@@ -49,7 +49,7 @@ def analyze(
     from xprof_py.postprocess.fleet import analysis
 
     where = Path(out) if out is not None else analysis.default_out(paths)
-    result = analysis.analyse(paths)
+    result = analysis.analyse(paths, calibrate=True)
     analysis.write_analysis(result, where)
     return where, result.summary
 
