@@ -163,8 +163,9 @@ TABLES: dict[str, pa.Schema] = {
     # `op` (fusion, call, while, conditional, reduce...) calls a row of hlo_computations.
     "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
     # One row per array in the result of a row of hlo_ops, in order. `element`: which element of the op's tuple it is
-    # part of, -1 where the result is no tuple. `type`: f32, bf16, pred, ... `dimensions` is null where they are only bounds
-    # of a size that the program decides. `bytes` is null then too, and for types whose packing the shape does not say.
+    # part of, -1 where the result is no tuple. `type`: f32, bf16, pred, ... `dimensions` is null where they are only
+    # bounds of a size that the program decides. `bytes` is null then too, and for types whose packing the shape does
+    # not say.
     "hlo_shapes": _schema(
         ("op", pa.int32()),
         ("element", pa.int32()),

@@ -15,14 +15,13 @@ import hashlib
 import os
 import platform
 import re
+import subprocess
+import sys
 import tempfile
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
 from xprof_py.postprocess.hlo.peaks import Peaks, from_document
@@ -30,13 +29,7 @@ from xprof_py.run_folder import boot_id
 
 METHOD = 1
 """Raised when the measurement changes: results of another method are not taken for this one's."""
-_MATMUL_S = 0.2
-_MATMUL_SIZE = 512
-"""Short tries: on a busy machine one of them is likely to be left alone. The larger the matrix, the likelier not."""
-_MEMORY_S = 0.35
-_PIECES = 8
-_MEMORY_BYTES = 256 << 20
-"""Larger than the caches of most machines, and filled within the time; where caches are larger, so is the peak."""
+MEASURE_TIMEOUT_S = 20.0
 
 
 def machine() -> tuple[str, int]:
@@ -78,7 +71,7 @@ def stored_file(folder: Path, model: str, cores: int) -> Path:
 def cpu_peaks(folder: Path, *, measure: bool) -> Peaks | None:
     """The stored measurement of this machine; measured and stored first where there is none and ``measure`` is true.
 
-    Returns None where there is none, or where it cannot be stored.
+    Returns None where there is none, or where it cannot be made or stored.
     """
     model, cores = machine()
     file = stored_file(folder, model, cores)
@@ -86,6 +79,8 @@ def cpu_peaks(folder: Path, *, measure: bool) -> Peaks | None:
     if found is not None or not measure:
         return found
     measured = measure_cpu(model, cores)
+    if measured is None:
+        return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=".cpu-peaks-", delete=False) as fresh:
@@ -110,74 +105,35 @@ def _stored(file: Path) -> Peaks | None:
         return None
 
 
-def measure_cpu(model: str, cores: int) -> Peaks:
-    """Measure this machine now; takes about a second and 256 MiB of memory."""
-    f32 = _matmul_flops_per_s(np.dtype(np.float32))
-    f64 = _matmul_flops_per_s(np.dtype(np.float64))
+def measure_cpu(model: str, cores: int) -> Peaks | None:
+    """Measure this machine now, in a process of its own; None where that fails."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    command = [sys.executable, "-P", str(Path(__file__).with_name("measure_cpu.py"))]
+    try:
+        ran = subprocess.run(
+            command, env={**os.environ, **threads}, capture_output=True, timeout=MEASURE_TIMEOUT_S, check=True
+        )
+        rates = orjson.loads(ran.stdout)
+        matmul = {name: int(rates["matmul_flops_per_s"][name]) for name in ("float32", "float64")}
+        memory = int(rates["memory_bytes_per_s"])
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+        return None
+    whole = physical_cores(os.sched_getaffinity(0))
     return Peaks(
         device=f"{model}, {cores} cores",
         source="measured on this machine",
-        flops_per_s={"f32": f32, "f64": f64},
-        vector_flops_per_s=f32,
-        memory_bytes_per_s=_memory_bytes_per_s(cores),
+        flops_per_s={"f32": matmul["float32"] * whole, "f64": matmul["float64"] * whole},
+        vector_flops_per_s=matmul["float32"] * whole,
+        memory_bytes_per_s=memory,
     )
 
 
-def _matmul_flops_per_s(dtype: np.dtype[Any]) -> int:
-    size = _MATMUL_SIZE
-    matrix = np.ones((size, size), dtype)
-    result = np.empty_like(matrix)
-    best_ns = 1 << 62
-    end_ns = time.perf_counter_ns() + int(_MATMUL_S * 1e9)
-    tries = 0
-    while tries < 3 or time.perf_counter_ns() < end_ns:
-        started_ns = time.perf_counter_ns()
-        np.matmul(matrix, matrix, out=result)
-        best_ns = min(best_ns, time.perf_counter_ns() - started_ns)
-        tries += 1
-    return 2 * size**3 * 10**9 // max(best_ns, 1)
-
-
-def _memory_bytes_per_s(cores: int) -> int:
-    """In rounds over pieces of the arrays, the fastest: a copy (2 bytes moved per byte) or adding in place (3).
-
-    One thread per core; numpy gives up the GIL in both. A copy of that size goes around the caches, adding goes through
-    them: which one the memory serves faster differs from machine to machine.
-    """
-    each = _MEMORY_BYTES // (2 * cores * 8)
-    gate = threading.Barrier(cores)
-    over = threading.Event()
-    spans_ns: list[list[tuple[int, int]]] = [[] for _ in range(cores)]
-    end_ns = time.perf_counter_ns() + int(_MEMORY_S * 1e9)
-
-    def move(thread: int) -> None:
-        # Filled by the thread that moves them: the pages are then on its own memory node.
-        source, target = np.ones(each), np.ones(each)
-        pieces = list(zip(np.array_split(target, _PIECES), np.array_split(source, _PIECES), strict=True))
-        rounds = 0
-        while not over.is_set():
-            to, by = pieces[rounds // 2 % _PIECES]
-            gate.wait()
-            started_ns = time.perf_counter_ns()
-            if rounds % 2:
-                np.add(to, by, out=to)
-            else:
-                np.copyto(to, by)
-            spans_ns[thread].append((started_ns, time.perf_counter_ns()))
-            rounds += 1
-            # Thread 0 says when time is over, between the gates, so that all leave after the same round.
-            if thread == 0 and rounds > 1 and time.perf_counter_ns() > end_ns:
-                over.set()
-            gate.wait()
-
-    threads = [threading.Thread(target=move, args=(thread,)) for thread in range(1, cores)]
-    for worker in threads:
-        worker.start()
-    move(0)
-    for worker in threads:
-        worker.join()
-    best = 0
-    for number, together in enumerate(zip(*spans_ns, strict=True)):
-        took_ns = max(end for _, end in together) - min(start for start, _ in together)
-        best = max(best, (3 if number % 2 else 2) * (each // _PIECES) * 8 * cores * 10**9 // max(took_ns, 1))
-    return best
+def physical_cores(cpus: Iterable[int], folder: Path = Path("/sys/devices/system/cpu")) -> int:
+    """How many cores these CPUs are: threads of one core share its arithmetic. A virtual machine may not tell."""
+    cores = set()
+    for cpu in cpus:
+        try:
+            cores.add((folder / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip())
+        except OSError:
+            cores.add(f"cpu{cpu}")
+    return len(cores)

@@ -2,8 +2,9 @@
 
 An instruction is memory-bound if moving its bytes at the device's bandwidth takes longer than its operations at their
 peak rate, and at least 0.3 of the time that it really took. Far below both roofs it stays `compute`, with a low
-efficiency. The time is the median over its executions: what bounds an instruction does not change because one of its
-executions was disturbed. Without flops, bytes or peaks it stays `compute`, and that is counted.
+efficiency. The time is the lower quartile over its executions: what bounds an instruction does not change because some
+of its executions were disturbed, and all executions of an instruction have one class. Without flops, bytes or peaks it
+stays `compute`, and that is counted.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def classify_memory_bound(profile: Profile, ops: DeviceOps) -> MemoryBound:
     costs = {row["op"]: row for row in found.tables["hlo_costs"].to_pylist()}
     keys, group = np.unique(np.stack([ops.hlo_op[candidates], kind], axis=1), axis=0, return_inverse=True)
     group = group.reshape(-1)
-    typical_ps = medians(group, (ops.open_end_ps - ops.start_ps)[candidates], len(keys))
+    typical_ps = lower_quartiles(group, (ops.open_end_ps - ops.start_ps)[candidates], len(keys))
     numerator, denominator = LEAST_SHARE
     bound = np.zeros(len(keys), np.bool_)
     known = np.zeros(len(keys), np.bool_)
@@ -73,12 +74,12 @@ def classify_memory_bound(profile: Profile, ops: DeviceOps) -> MemoryBound:
     return found
 
 
-def medians(group: Int64, values: Int64, groups: int) -> Int64:
-    """The lower median of the values of every group; each group has one."""
+def lower_quartiles(group: Int64, values: Int64, groups: int) -> Int64:
+    """The lower quartile of the values of every group; each group has one."""
     order = np.lexsort((values, group))
     first = np.searchsorted(group[order], np.arange(groups), side="left")
     after = np.searchsorted(group[order], np.arange(groups), side="right")
-    return values[order][first + (after - first - 1) // 2]
+    return values[order][first + (after - first - 1) // 4]
 
 
 def _kinds(profile: Profile, ops: DeviceOps) -> tuple[list[Peaks], Int64]:
