@@ -164,14 +164,15 @@ TABLES: dict[str, pa.Schema] = {
     "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
     # One row per array in the result of a row of hlo_ops, in order. `element`: which element of the op's tuple it is
     # part of, -1 where the result is no tuple. `type`: f32, bf16, pred, ... `dimensions` is null where they are only
-    # bounds of a size that the program decides. `bytes` is null then too, and for types whose packing the shape does
-    # not say.
+    # bounds of a size that the program decides, and `bytes` too. `space`: XLA's memory space, 0 the device's memory, 5
+    # the host's; others are on the chip.
     "hlo_shapes": _schema(
         ("op", pa.int32()),
         ("element", pa.int32()),
         ("type", _name),
         ("dimensions", pa.list_(pa.int64()), True),
         ("bytes", pa.int64(), True),
+        ("space", pa.int32()),
     ),
     # Numbers and texts of a row of hlo_ops by the names of native/decode/hlo_attributes.c, in order. A number that is
     # absent has its default. A window's dimension and a replica group begin with a row of their own.

@@ -12,7 +12,8 @@ static const xpr_column_spec operand_columns[] = {{"op", 'i'}, {"operand", 'i'}}
 static const xpr_column_spec call_columns[] = {{"op", 'i'}, {"computation", 'i'}};
 static const xpr_column_spec location_columns[] = {{"file", 'i'}, {"function", 'i'}, {"line", 'i'}, {"column", 'i'}};
 static const xpr_column_spec frame_columns[] = {{"location", 'i'}, {"parent", 'i'}};
-static const xpr_column_spec shape_columns[] = {{"op", 'i'}, {"element", 'i'}, {"type", 'i'}, {"dynamic", 'B'}};
+static const xpr_column_spec shape_columns[] = {{"op", 'i'},      {"element", 'i'}, {"type", 'i'},
+                                                {"dynamic", 'B'}, {"space", 'i'},   {"bits", 'i'}};
 static const xpr_column_spec dimension_columns[] = {{"shape", 'i'}, {"size", 'q'}};
 static const xpr_column_spec attribute_columns[] = {{"op", 'i'}, {"key", 'B'}, {"value", 'q'}};
 static const xpr_column_spec text_columns[] = {{"op", 'i'}, {"key", 'B'}, {"text", 'i'}};

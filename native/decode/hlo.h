@@ -22,8 +22,10 @@ enum { XPR_EDGES_OP, XPR_EDGES_TO, XPR_EDGES_WIDTH };
 enum { XPR_LOCATIONS_FILE, XPR_LOCATIONS_FUNCTION, XPR_LOCATIONS_LINE, XPR_LOCATIONS_COLUMN, XPR_LOCATIONS_WIDTH };
 enum { XPR_FRAMES_LOCATION, XPR_FRAMES_PARENT, XPR_FRAMES_WIDTH };
 /* One row for every array in an instruction's shape. `element`: which element of the instruction's tuple it is part of,
- * -1 where the shape is no tuple. `type`: the number of XLA's PrimitiveType. `dynamic`: the dimensions are bounds. */
-enum { XPR_SHAPES_OP, XPR_SHAPES_ELEMENT, XPR_SHAPES_TYPE, XPR_SHAPES_DYNAMIC, XPR_SHAPES_WIDTH };
+ * -1 where the shape is no tuple. `type`: the number of XLA's PrimitiveType. `dynamic`: the dimensions are bounds.
+ * `space` and `bits` are the layout's memory space and element size in bits, 0 for the default of both. */
+enum { XPR_SHAPES_OP, XPR_SHAPES_ELEMENT, XPR_SHAPES_TYPE, XPR_SHAPES_DYNAMIC, XPR_SHAPES_SPACE, XPR_SHAPES_BITS,
+       XPR_SHAPES_WIDTH };
 enum { XPR_DIMENSIONS_SHAPE, XPR_DIMENSIONS_SIZE, XPR_DIMENSIONS_WIDTH };
 enum { XPR_ATTRIBUTES_OP, XPR_ATTRIBUTES_KEY, XPR_ATTRIBUTES_VALUE, XPR_ATTRIBUTES_WIDTH };
 /* `text` is a number of text_values. */

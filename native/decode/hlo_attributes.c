@@ -252,6 +252,25 @@ static bool add_dimension(xpr_hlo *hlo, const xpr_wire *w, int32_t shape, uint64
     return true;
 }
 
+/* The memory space and element size of a LayoutProto into the last row of `shapes`. */
+static bool read_layout(xpr_hlo *hlo, xpr_wire *outer) {
+    xpr_wire w;
+    uint32_t tag;
+    size_t row = hlo->shapes.count - 1;
+    if (!xpr_wire_inner(outer, &w)) return false;
+    while (w.at != w.end) {
+        uint64_t value;
+        if (!xpr_wire_tag(&w, &tag)) return false;
+        if (tag == XPR_TAG(7, XPR_VARINT) || tag == XPR_TAG(8, XPR_VARINT)) {
+            if (!xpr_wire_varint(&w, &value)) return false;
+            xpr_i32(&hlo->shapes, tag >> 3 == 7 ? XPR_SHAPES_BITS : XPR_SHAPES_SPACE)[row] = (int32_t)value;
+        } else if (!xpr_wire_skip(&w, tag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* `element`: which element of the instruction's tuple this is part of, -1 where it is not part of one. */
 static bool read_shape(xpr_hlo *hlo, xpr_wire *w, int32_t op, int32_t element, int depth) {
     uint64_t element_type = 0, size;
@@ -268,6 +287,8 @@ static bool read_shape(xpr_hlo *hlo, xpr_wire *w, int32_t op, int32_t element, i
         xpr_i32(table, XPR_SHAPES_ELEMENT)[row] = element;
         xpr_i32(table, XPR_SHAPES_TYPE)[row] = (int32_t)element_type;
         xpr_u8(table, XPR_SHAPES_DYNAMIC)[row] = dynamic;
+        xpr_i32(table, XPR_SHAPES_SPACE)[row] = 0;
+        xpr_i32(table, XPR_SHAPES_BITS)[row] = 0;
         table->count++;
     }
     while (w->at != w->end) {
@@ -282,6 +303,8 @@ static bool read_shape(xpr_hlo *hlo, xpr_wire *w, int32_t op, int32_t element, i
             if (!xpr_wire_inner(w, &inner)) return false;
             while (inner.at != inner.end)
                 if (!xpr_wire_varint(&inner, &size) || !add_dimension(hlo, &inner, row, size)) return false;
+        } else if (!tuple && tag == XPR_TAG(5, XPR_LEN)) {
+            if (!read_layout(hlo, w)) return false;
         } else if (!xpr_wire_skip(w, tag)) {
             return false;
         }

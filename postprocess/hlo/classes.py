@@ -21,7 +21,7 @@ HOST_TRANSFERS = frozenset({"infeed", "outfeed"})
 """Waits for the host: they take the class of what they wait for."""
 PEER_TRANSFERS = frozenset({"send", "recv", "send-done", "recv-done"})
 COPIES = frozenset({"copy"})
-"""Copies on the device itself."""
+"""Copies on the device itself, unless their shapes say that they go to or from the host (join/memory_bound.py)."""
 CONTAINERS = frozenset({"while", "conditional", "call", "async-start", "async-update", "async-done"})
 """Opcodes that may hold other ops. A container with no op inside it, ever, is a leaf."""
 

@@ -3,10 +3,10 @@
 Operations: hlo/flops.py per instruction; a fusion is the sum of its body, a reduction its function times how often it
 is applied, a custom call what its text tells (hlo/custom_calls.py).
 
-Bytes are those that must cross between memory and the device if nothing stays in a cache from one instruction to the
-next: every operand once, every result once. A slice or gather reads what it takes; an update in place (dynamic-update-
-slice, scatter) reads and writes the update alone, inside fusions too. Instructions that only rename (tuple, bitcast,
-parameter, ...) move nothing.
+Bytes are those that must cross between the device's memory and its cores if nothing stays in a cache from one
+instruction to the next: every operand once, every result once; arrays on the chip or the host do not count. A slice or
+gather reads what it takes; an update in place (dynamic-update-slice, scatter) reads and writes the update alone, inside
+fusions too. Instructions that only rename (tuple, bitcast, parameter, ...) move nothing.
 
 Network bytes are what one of n participants must at least send, for arrays of s bytes in all: all-reduce 2 s (n-1)/n,
 all-gather, reduce-scatter and all-to-all s (n-1)/n of the larger side, permutations and broadcasts s. That is what ring
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -211,13 +210,12 @@ def _result_bytes(instructions: Instructions, op: int) -> int | None:
     return None if not sizes or None in sizes else sum(size for size in sizes if size is not None)
 
 
-def cost_tables(tables: Any, ops: Iterable[int], programs: Iterable[int]) -> dict[str, pa.Table]:
+def cost_tables(instructions: Instructions, ops: Iterable[int], programs: Iterable[int]) -> dict[str, pa.Table]:
     """hlo_costs for rows ``ops`` of hlo_ops, program_costs for rows ``programs`` of programs that have HLO.
 
-    ``tables``: a Profile, or a mapping with the tables that read_programs returns. Where those have no shapes, every
-    cost is null.
+    Where the profile has no shapes, every cost is null.
     """
-    model = CostModel(Instructions(tables))
+    model = CostModel(instructions)
     rows = []
     for op in ops:
         cost = model.of(op)

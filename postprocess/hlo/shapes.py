@@ -19,9 +19,9 @@ from xprof_py.postprocess.readers.xspace import strings
 
 _I64 = npt.NDArray[np.int64]
 
-_TYPES: Mapping[int, tuple[str, int | None]] = {
-    # XLA's PrimitiveType: number -> name, bytes of an element. None: how types below one byte are packed is said by
-    # the layout alone, which is not read.
+_TYPES: Mapping[int, tuple[str, int]] = {
+    # XLA's PrimitiveType: number -> name, bytes of an element. Types below one byte take a whole one, unless the
+    # layout packs them.
     1: ("pred", 1),
     2: ("s8", 1),
     3: ("s16", 2),
@@ -40,20 +40,23 @@ _TYPES: Mapping[int, tuple[str, int | None]] = {
     18: ("c128", 16),
     19: ("f8e5m2", 1),
     20: ("f8e4m3fn", 1),
-    21: ("s4", None),
-    22: ("u4", None),
+    21: ("s4", 1),
+    22: ("u4", 1),
     23: ("f8e4m3b11fnuz", 1),
     24: ("f8e5m2fnuz", 1),
     25: ("f8e4m3fnuz", 1),
-    26: ("s2", None),
-    27: ("u2", None),
+    26: ("s2", 1),
+    27: ("u2", 1),
     28: ("f8e4m3", 1),
     29: ("f8e3m4", 1),
-    30: ("s1", None),
-    31: ("u1", None),
-    32: ("f4e2m1fn", None),
+    30: ("s1", 1),
+    31: ("u1", 1),
+    32: ("f4e2m1fn", 1),
     33: ("f8e8m0fnu", 1),
 }
+
+DEVICE_MEMORY, HOST_MEMORY = 0, 5
+"""Memory spaces of XLA; the others are on the chip."""
 
 
 class Array(NamedTuple):
@@ -63,6 +66,7 @@ class Array(NamedTuple):
     type: str
     dimensions: tuple[int, ...] | None
     bytes: int | None
+    space: int = DEVICE_MEMORY
 
     @property
     def elements(self) -> int | None:
@@ -78,17 +82,19 @@ def shape_columns(columns: Mapping[str, Any], first_op: int) -> dict[str, Any]:
     ends = np.searchsorted(np.asarray(columns["dimensions"]["shape"]), np.arange(count), side="right")
     starts = np.concatenate([[0], ends[:-1]]) if count else ends
     numbers, code = np.unique(shapes["type"], return_inverse=True)
-    known = [_TYPES.get(int(number), (f"type {number}", None)) for number in numbers]
+    known: list[tuple[str, int | None]] = [_TYPES.get(int(n), (f"type {n}", None)) for n in numbers]
     dimensions: list[list[int] | None] = []
     size_bytes: list[int | None] = []
     all_sizes = sizes.tolist()
-    for row, (start, end, dynamic) in enumerate(
-        zip(starts.tolist(), ends.tolist(), shapes["dynamic"].tolist(), strict=True)
+    for row, (start, end, dynamic, bits) in enumerate(
+        zip(starts.tolist(), ends.tolist(), shapes["dynamic"].tolist(), shapes["bits"].tolist(), strict=True)
     ):
         own = all_sizes[start:end]
         of_type = known[code[row]][1]
         settled = not dynamic and all(size >= 0 for size in own)
         total = math.prod(own) * of_type if settled and of_type is not None else None
+        if total is not None and 0 < bits < 8:
+            total = -(-math.prod(own) * bits // 8)
         dimensions.append(own if settled else None)
         size_bytes.append(total if total is not None and total < 2**62 else None)
     return {
@@ -99,6 +105,7 @@ def shape_columns(columns: Mapping[str, Any], first_op: int) -> dict[str, Any]:
         ),
         "dimensions": pa.array(dimensions, pa.list_(pa.int64())),
         "bytes": pa.array(size_bytes, pa.int64()),
+        "space": shapes["space"],
     }
 
 
@@ -189,10 +196,10 @@ class Instructions:
 
     def arrays(self, op: int) -> list[Array]:
         """The arrays of the result of ``op``; none where the module has no shapes."""
-        columns = (self._shapes.of(op, name) for name in ("element", "type", "dimensions", "bytes"))
+        columns = (self._shapes.of(op, name) for name in ("element", "type", "dimensions", "bytes", "space"))
         return [
-            Array(element, kind, None if dimensions is None else tuple(dimensions), size)
-            for element, kind, dimensions, size in zip(*columns, strict=True)
+            Array(element, kind, None if dimensions is None else tuple(dimensions), size, space)
+            for element, kind, dimensions, size, space in zip(*columns, strict=True)
         ]
 
     def numbers(self, op: int, *keys: str) -> list[tuple[str, int]]:

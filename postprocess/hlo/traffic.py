@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xprof_py.postprocess.hlo.shapes import Array, Instructions
+from xprof_py.postprocess.hlo.shapes import DEVICE_MEMORY, Array, Instructions
 
 NOTHING_MOVES = frozenset(
     "parameter constant tuple get-tuple-element bitcast after-all domain optimization-barrier add-dependency"  # noqa: SIM905
@@ -22,7 +22,8 @@ def network_bytes(opcode: str, instructions: Instructions, op: int, groups: set[
     kind = opcode.removesuffix("-start")
     if kind not in _COLLECTIVES:
         return 0
-    sent = _total([array for operand in _unique(instructions, op) for array in instructions.arrays(operand)])
+    sizes = [array.bytes for operand in _unique(instructions, op) for array in instructions.arrays(operand)]
+    sent = None if None in sizes else sum(size for size in sizes if size is not None)
     if kind in ("collective-permute", "collective-broadcast", "ragged-all-to-all"):
         return None if kind == "ragged-all-to-all" else sent
     if sent is None or len(groups) != 1:
@@ -75,7 +76,8 @@ def _unique(instructions: Instructions, op: int) -> list[int]:
 
 
 def _total(arrays: list[Array]) -> int | None:
-    sizes = [array.bytes for array in arrays]
+    """Bytes of those that lie in the device's memory."""
+    sizes = [array.bytes if array.space == DEVICE_MEMORY else 0 for array in arrays]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
@@ -152,7 +154,7 @@ class _Body:
         """Bytes of a parameter that the body needs."""
         arrays = self.see.arrays(parameter)
         whole = _total(arrays)
-        if whole is None or len(arrays) != 1 or not arrays[0].elements:
+        if not whole or len(arrays) != 1 or not arrays[0].elements:
             return whole
         elements = self._elements_of(parameter, 0)
         return whole if elements is None else min(whole, elements * (whole // arrays[0].elements))

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from xprof_py.postprocess.hlo.cost import cost_tables
 from xprof_py.postprocess.hlo.peaks import Peaks, ideal_times_ps, peaks_of
+from xprof_py.postprocess.hlo.shapes import HOST_MEMORY, Instructions
 from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns
 from xprof_py.postprocess.profile import Profile
@@ -45,7 +46,10 @@ def classify_memory_bound(profile: Profile, ops: DeviceOps) -> MemoryBound:
     executed = ops.leaf & (ops.hlo_op >= 0)
     instructions = np.unique(ops.hlo_op[executed])
     programs = np.unique(ops.run_program[ops.run_program >= 0])
-    found = MemoryBound(cost_tables(profile, instructions.tolist(), programs.tolist()))
+    see = Instructions(profile)
+    found = MemoryBound(cost_tables(see, instructions.tolist(), programs.tolist()))
+    crossing = [op for op in instructions.tolist() if _crosses_to_host(see, op)]
+    ops.class_code[executed & np.isin(ops.hlo_op, crossing)] = CLASSES.index("host_device")
     candidates = np.flatnonzero(executed & (ops.class_code == _COMPUTE))
     if not len(candidates):
         return found
@@ -72,6 +76,16 @@ def classify_memory_bound(profile: Profile, ops: DeviceOps) -> MemoryBound:
     found.decided = int(known[group].sum())
     found.unknown = len(candidates) - found.decided
     return found
+
+
+def _crosses_to_host(see: Instructions, op: int) -> bool:
+    """Whether ``op`` is a copy between the host's memory and the device's: its shapes lie in two memory spaces."""
+    if see.opcode(op) not in ("copy", "copy-start", "copy-done"):
+        return False
+    # A started copy is a tuple: target, source, and a context that is neither.
+    arrays = [array for row in (op, *see.operands(op)) for array in see.arrays(row) if array.element <= 1]
+    spaces = {array.space for array in arrays}
+    return HOST_MEMORY in spaces and len(spaces) > 1
 
 
 def lower_quartiles(group: Int64, values: Int64, groups: int) -> Int64:
