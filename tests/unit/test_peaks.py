@@ -222,8 +222,8 @@ def test_another_machine_has_no_peaks(
 
 
 def test_a_gpus_host_is_not_measured(tmp_path: Path, measurements: list[str]) -> None:
-    gpu = profile(plane="/device:GPU:0", run=HERE)
-    with_peaks(gpu, {"XDG_CACHE_HOME": str(tmp_path)}, calibrate=True)
+    on_gpu = profile(plane="/device:GPU:0", run=HERE)
+    with_peaks(on_gpu, {"XDG_CACHE_HOME": str(tmp_path)}, calibrate=True)
     assert not measurements
 
 
