@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from xprof_py.postprocess.hlo.flops import Flops, convolution, multiply_adds
+from xprof_py.postprocess.hlo.flops import Flops, convolution, first_array, multiply_adds
 from xprof_py.postprocess.hlo.shapes import Array, Instructions
 
 _GEMM = re.compile(r"^__cublas\$(?:gemm|lt\$matmul)")
@@ -23,8 +23,8 @@ def call_flops(instructions: Instructions, op: int) -> Flops | None:
     """Operations of a custom call, None where its text does not tell them."""
     target = instructions.text(op, "custom_call_target")
     config = parsed(instructions.text(op, "backend_config"))
-    operands = [(instructions.arrays(operand) or [None])[0] for operand in instructions.operands(op)]
-    result = (instructions.arrays(op) or [None])[0]
+    operands = [first_array(instructions.arrays(operand)) for operand in instructions.operands(op)]
+    result = first_array(instructions.arrays(op))
     if result is None or result.elements is None or not operands:
         return None
     estimate = cost_estimate(config)

@@ -76,9 +76,9 @@ NONE = Flops()
 def applied(instructions: Instructions, op: int) -> int | None:
     """How often a reduction, scatter, map or select-and-scatter applies the computation that it calls."""
     opcode = instructions.opcode(op)
-    result = _first(instructions.arrays(op))
+    result = first_array(instructions.arrays(op))
     operands = [instructions.arrays(operand) for operand in instructions.operands(op)]
-    first = _first(operands[0]) if operands else None
+    first = first_array(operands[0]) if operands else None
     if result is None or result.elements is None or first is None or first.elements is None:
         return None
     if opcode == "reduce":
@@ -90,7 +90,7 @@ def applied(instructions: Instructions, op: int) -> int | None:
     if opcode == "scatter":
         # Operands: the n arrays, the indices, the n updates.
         updates = operands[len(operands) // 2 + 1 :]
-        update = _first(updates[0]) if updates else None
+        update = first_array(updates[0]) if updates else None
         return None if update is None else update.elements
     return None
 
@@ -103,14 +103,14 @@ def own_flops(instructions: Instructions, op: int) -> Flops | None:
     opcode = instructions.opcode(op)
     if opcode in MOVES_ONLY:
         return NONE
-    result = _first(instructions.arrays(op))
+    result = first_array(instructions.arrays(op))
     if result is None or result.elements is None:
         return None
     if opcode in ELEMENTWISE:
         return Flops(other=result.elements)
     if opcode in TRANSCENDENTALS:
         return Flops(transcendentals=result.elements)
-    operands = [_first(instructions.arrays(operand)) for operand in instructions.operands(op)]
+    operands = [first_array(instructions.arrays(operand)) for operand in instructions.operands(op)]
     if opcode == "dot":
         return _dot(instructions, op, operands, result)
     if opcode == "convolution":
@@ -139,7 +139,8 @@ def multiply_adds(instructions: Instructions, op: int, count: int, type_name: st
     return Flops({matmul_type(instructions, op, type_name): each * count})
 
 
-def _first(arrays: list[Array]) -> Array | None:
+def first_array(arrays: list[Array]) -> Array | None:
+    """The first array of a result, None where there is none."""
     return arrays[0] if arrays else None
 
 

@@ -49,6 +49,7 @@ class Peaks:
         A type without a rate of its own has that of the unit which takes it: f8 of every kind is one; c64 and c128 are
         computed as f32 and f64; "f32_default" runs as tf32 where there is that, as bf16 on TPUs, else as f32.
         """
+        order: tuple[str, ...]
         if type_name == "f32_default":
             order = ("tf32", "bf16") if self.device.startswith("TPU") else ("tf32", "f32")
         elif type_name.startswith("f8"):

@@ -142,7 +142,9 @@ class _Rows:
             table = table.take(pa.array(np.argsort(of, kind="stable")))
             of = np.asarray(table[owner].to_numpy())
         self._bounds: list[int] = np.searchsorted(of, np.arange(owners + 1)).tolist()
-        self._columns = {name: table[name].to_pylist() for name in table.column_names if name != owner}
+        self._columns: dict[str, list[Any]] = {
+            name: table[name].to_pylist() for name in table.column_names if name != owner
+        }
 
     def of(self, owner: int, column: str) -> list[Any]:
         return self._columns[column][self._bounds[owner] : self._bounds[owner + 1]]
