@@ -72,7 +72,11 @@ def _override(found: Mapping[str, Peaks], stated: Mapping[str, Peaks]) -> dict[s
 
 def _has_cpu_ops(profile: Profile) -> bool:
     """Whether host events carry the HLO op that they executed: the ops of JAX's CPU devices."""
-    return bool(pc.any(pc.equal(profile["args"]["key"], "hlo_op")).as_py())
+    for chunk in profile["args"]["key"].chunks:
+        code = chunk.dictionary.index("hlo_op").as_py()
+        if code >= 0 and pc.any(pc.equal(chunk.indices, code)).as_py():
+            return True
+    return False
 
 
 def _of_cpu(

@@ -60,8 +60,9 @@ def classify_memory_bound(profile: Profile, ops: DeviceOps) -> MemoryBound:
     if not len(candidates):
         return found
     costs = {row["op"]: row for row in found.tables["hlo_costs"].to_pylist()}
-    keys, group = np.unique(np.stack([ops.hlo_op[candidates], kind], axis=1), axis=0, return_inverse=True)
+    key, group = np.unique(ops.hlo_op[candidates] * len(kinds) + kind, return_inverse=True)
     group = group.reshape(-1)
+    keys = np.stack(np.divmod(key, len(kinds)), axis=1)
     typical_ps = lower_quartiles(group, (ops.open_end_ps - ops.start_ps)[candidates], len(keys))
     numerator, denominator = LEAST_SHARE
     bound = np.zeros(len(keys), np.bool_)
