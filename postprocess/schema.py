@@ -162,6 +162,52 @@ TABLES: dict[str, pa.Schema] = {
     "hlo_operands": _schema(("op", pa.int32()), ("operand", pa.int32())),
     # `op` (fusion, call, while, conditional, reduce...) calls a row of hlo_computations.
     "hlo_calls": _schema(("op", pa.int32()), ("computation", pa.int32())),
+    # One row per array in the result of a row of hlo_ops, in order. `element`: which element of the op's tuple it is
+    # part of, -1 where the result is no tuple. `type`: f32, bf16, pred, ... `dimensions` is null where they are only
+    # bounds of a size that the program decides, and `bytes` too. `space`: XLA's memory space, 0 the device's memory, 5
+    # the host's; others are on the chip.
+    "hlo_shapes": _schema(
+        ("op", pa.int32()),
+        ("element", pa.int32()),
+        ("type", _name),
+        ("dimensions", pa.list_(pa.int64()), True),
+        ("bytes", pa.int64(), True),
+        ("space", pa.int32()),
+    ),
+    # Numbers and texts of a row of hlo_ops by the names of native/decode/hlo_attributes.c, in order. A number that is
+    # absent has its default. A window's dimension and a replica group begin with a row of their own.
+    "hlo_attributes": _schema(("op", pa.int32()), ("key", _name), ("value", pa.int64())),
+    "hlo_texts": _schema(("op", pa.int32()), ("key", _name), ("text", _name)),
+    # The op of a computation whose result is the computation's.
+    "hlo_roots": _schema(("computation", pa.int32()), ("op", pa.int32())),
+    # How many replicas and partitions a program runs on; null where its HLO does not say.
+    "program_devices": _schema(
+        ("program", pa.int32()), ("replica_count", pa.int64(), True), ("partition_count", pa.int64(), True)
+    ),
+    # What one execution of a row of hlo_ops needs (hlo/cost.py); null: not known. `flops` are all of them,
+    # `matmul_flops` those of dots and convolutions, in `matmul_type` ("" for none, "mixed" for several types).
+    # Transcendental functions are counted apart. `network_bytes`: what a collective's participant must send.
+    "hlo_costs": _schema(
+        ("op", pa.int32()),
+        ("flops", pa.int64(), True),
+        ("matmul_flops", pa.int64(), True),
+        ("matmul_type", pa.string()),
+        ("transcendentals", pa.int64(), True),
+        ("bytes_read", pa.int64(), True),
+        ("bytes_written", pa.int64(), True),
+        ("network_bytes", pa.int64(), True),
+    ),
+    # What one execution of a program needs, loops multiplied by their trip counts: sums over what is known of it, and
+    # over how many ops nothing is known (a loop whose trip count is unknown counts as one).
+    "program_costs": _schema(
+        ("program", pa.int32()),
+        ("flops", pa.int64()),
+        ("bytes", pa.int64()),
+        ("network_bytes", pa.int64()),
+        ("unknown_flops_ops", pa.int64()),
+        ("unknown_bytes_ops", pa.int64()),
+        ("unknown_network_ops", pa.int64()),
+    ),
     # One row per program with HLO: the Python function it was traced from, as its module name says (`<lambda>` for a
     # lambda), the file that defines it and its least line in the module's stack frames; null where no frame is in it.
     # Two lambdas compile to one module name: file and line tell them apart.

@@ -91,6 +91,7 @@ def top_ops(summary: Fields) -> Html:
     """The ops with most device time, with their source lines."""
     found = rows(summary, "top_ops")
     unit, totals = quantities.column([number(row, "total_s") for row in found])
+    with_roof = any(number(row, "efficiency") is not None for row in found)
     body = []
     for row, total in zip(found, totals, strict=True):
         mean_us = number(row, "mean_us")
@@ -111,6 +112,7 @@ def top_ops(summary: Fields) -> Html:
                 total,
                 quantities.whole(number(row, "count")),
                 quantities.duration(None if mean_us is None else mean_us / 1e6),
+                *((_of_roof(row),) if with_roof else ()),
             )
         )
     columns = [
@@ -121,8 +123,19 @@ def top_ops(summary: Fields) -> Html:
         Column(f"Total ({unit})", "number"),
         Column("Runs", "number"),
         Column("Mean", "number"),
+        *(
+            (Column("Of roof", "number", "the least possible time over the mean, and what bounds it"),)
+            if with_roof
+            else ()
+        ),
     ]
     return section("ops", "Ops with most device time", _first_rows("Ops with most device time", columns, body))
+
+
+def _of_roof(row: Fields) -> str:
+    """How close an op came to its roof, and which one that is."""
+    shown = quantities.percent(number(row, "efficiency"))
+    return f"{shown} {text(row, 'bound')}".rstrip()
 
 
 def _middle_cut(name: str, longest: int) -> str:

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "decode/hlo_attributes.h"
 #include "decode/wire.h"
 
 static const xpr_column_spec computation_columns[] = {{"id", 'q'}, {"root", 'i'}, {"entry", 'B'}};
@@ -11,6 +12,11 @@ static const xpr_column_spec operand_columns[] = {{"op", 'i'}, {"operand", 'i'}}
 static const xpr_column_spec call_columns[] = {{"op", 'i'}, {"computation", 'i'}};
 static const xpr_column_spec location_columns[] = {{"file", 'i'}, {"function", 'i'}, {"line", 'i'}, {"column", 'i'}};
 static const xpr_column_spec frame_columns[] = {{"location", 'i'}, {"parent", 'i'}};
+static const xpr_column_spec shape_columns[] = {{"op", 'i'},      {"element", 'i'}, {"type", 'i'},
+                                                {"dynamic", 'B'}, {"space", 'i'},   {"bits", 'i'}};
+static const xpr_column_spec dimension_columns[] = {{"shape", 'i'}, {"size", 'q'}};
+static const xpr_column_spec attribute_columns[] = {{"op", 'i'}, {"key", 'B'}, {"value", 'q'}};
+static const xpr_column_spec text_columns[] = {{"op", 'i'}, {"key", 'B'}, {"text", 'i'}};
 static const xpr_column_spec id_columns[] = {{"op", 'i'}, {"id", 'q'}};
 
 typedef struct {
@@ -114,6 +120,9 @@ static bool read_instruction(decoder *d, xpr_wire *w, int32_t computation) {
         case XPR_TAG(2, XPR_LEN):
             read = read_text(w, &opcode);
             break;
+        case XPR_TAG(3, XPR_LEN):
+            read = xpr_wire_inner(w, &inner) && xpr_hlo_read_shape(hlo, &inner, row);
+            break;
         case XPR_TAG(7, XPR_LEN):
             read = xpr_wire_inner(w, &inner) && read_op_metadata(&inner, &metadata);
             break;
@@ -129,7 +138,7 @@ static bool read_instruction(decoder *d, xpr_wire *w, int32_t computation) {
             read = read_ids(d, w, tag, &d->called_ids, row);
             break;
         default:
-            read = xpr_wire_skip(w, tag);
+            read = xpr_hlo_read_attribute(hlo, w, tag, row);
         }
         if (!read) return false;
     }
@@ -278,6 +287,9 @@ static bool read_module(decoder *d, xpr_wire *w, text_field *name, text_field *e
             read = xpr_wire_varint(w, &d->entry_id);
             d->has_entry_id = true;
             break;
+        case XPR_TAG(15, XPR_LEN):
+            read = xpr_wire_inner(w, &inner) && xpr_hlo_read_device_assignment(d->hlo, &inner);
+            break;
         case XPR_TAG(17, XPR_LEN):
             read = enter(d, "stack_frame_index", 0) && xpr_wire_inner(w, &inner) && read_stack_frames(d, &inner);
             if (read) leave(d);
@@ -337,6 +349,10 @@ int xpr_hlo_decode(const uint8_t *bytes, size_t length, xpr_hlo *hlo, xpr_decode
     xpr_table_init(&hlo->calls, call_columns, XPR_EDGES_WIDTH);
     xpr_table_init(&hlo->locations, location_columns, XPR_LOCATIONS_WIDTH);
     xpr_table_init(&hlo->frames, frame_columns, XPR_FRAMES_WIDTH);
+    xpr_table_init(&hlo->shapes, shape_columns, XPR_SHAPES_WIDTH);
+    xpr_table_init(&hlo->dimensions, dimension_columns, XPR_DIMENSIONS_WIDTH);
+    xpr_table_init(&hlo->attributes, attribute_columns, XPR_ATTRIBUTES_WIDTH);
+    xpr_table_init(&hlo->texts, text_columns, XPR_TEXTS_WIDTH);
     decoder d = {.hlo = hlo};
     xpr_table_init(&d.operand_ids, id_columns, 2);
     xpr_table_init(&d.called_ids, id_columns, 2);
@@ -356,11 +372,14 @@ int xpr_hlo_decode(const uint8_t *bytes, size_t length, xpr_hlo *hlo, xpr_decode
 
 void xpr_hlo_free(xpr_hlo *hlo) {
     xpr_table *tables[] = {&hlo->computations, &hlo->instructions, &hlo->operands,
-                           &hlo->calls,        &hlo->locations,    &hlo->frames};
+                           &hlo->calls,        &hlo->locations,    &hlo->frames,
+                           &hlo->shapes,       &hlo->dimensions,   &hlo->attributes,
+                           &hlo->texts};
     xpr_strings *strings[] = {&hlo->name,     &hlo->computation_names, &hlo->instruction_names,
                               &hlo->op_names, &hlo->file_names,        &hlo->function_names};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) xpr_table_free(tables[i]);
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) xpr_strings_free(strings[i]);
     xpr_dictionary_free(&hlo->opcodes);
     xpr_dictionary_free(&hlo->source_files);
+    xpr_dictionary_free(&hlo->text_values);
 }

@@ -188,17 +188,35 @@ static PyObject *decode_xspace(PyObject *self, PyObject *buffer) {
     return dict;
 }
 
+/* The keys of attributes and texts as a tuple of str. */
+static PyObject *attribute_names(void) {
+    PyObject *names = PyTuple_New(XPR_HLO_ATTRIBUTES);
+    for (Py_ssize_t i = 0; names != NULL && i < XPR_HLO_ATTRIBUTES; i++) {
+        PyObject *name = PyUnicode_FromString(xpr_hlo_attribute_names[i]);
+        if (name == NULL) Py_CLEAR(names);
+        else PyTuple_SET_ITEM(names, i, name);
+    }
+    return names;
+}
+
 static PyObject *hlo_columns(xpr_hlo *hlo) {
     PyObject *dict = PyDict_New();
     if (dict == NULL) return NULL;
     uint64_t repaired = hlo->name.repaired + hlo->computation_names.repaired + hlo->instruction_names.repaired +
                         hlo->op_names.repaired + hlo->file_names.repaired + hlo->function_names.repaired +
                         hlo->opcodes.strings.repaired + hlo->source_files.strings.repaired;
+    /* Texts are not counted: a backend_config is bytes, and some backends put no text there. */
     if (set_new(dict, "id", PyLong_FromLongLong(hlo->id)) < 0 || add_strings(dict, "name", &hlo->name) < 0 ||
         add_table(dict, "computations", &hlo->computations) < 0 ||
         add_table(dict, "instructions", &hlo->instructions) < 0 || add_table(dict, "operands", &hlo->operands) < 0 ||
         add_table(dict, "calls", &hlo->calls) < 0 || add_table(dict, "locations", &hlo->locations) < 0 ||
-        add_table(dict, "frames", &hlo->frames) < 0 ||
+        add_table(dict, "frames", &hlo->frames) < 0 || add_table(dict, "shapes", &hlo->shapes) < 0 ||
+        add_table(dict, "dimensions", &hlo->dimensions) < 0 ||
+        add_table(dict, "attributes", &hlo->attributes) < 0 || add_table(dict, "texts", &hlo->texts) < 0 ||
+        add_strings(dict, "text_values", &hlo->text_values.strings) < 0 ||
+        set_new(dict, "attribute_names", attribute_names()) < 0 ||
+        set_new(dict, "replica_count", PyLong_FromLongLong(hlo->replica_count)) < 0 ||
+        set_new(dict, "partition_count", PyLong_FromLongLong(hlo->partition_count)) < 0 ||
         add_strings(dict, "computation_names", &hlo->computation_names) < 0 ||
         add_strings(dict, "instruction_names", &hlo->instruction_names) < 0 ||
         add_strings(dict, "op_names", &hlo->op_names) < 0 || add_strings(dict, "file_names", &hlo->file_names) < 0 ||

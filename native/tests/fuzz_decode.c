@@ -81,7 +81,16 @@ static void check_xspace(const xpr_xspace *space, size_t length) {
     REQUIRE(held <= 25 * length + 16 * 400); /* a first allocation holds 16 rows of every table */
 }
 
-static void check_hlo(const xpr_hlo *hlo) {
+static void check_keys(const xpr_table *table, int column) {
+    for (size_t i = 0; i < table->count; i++) REQUIRE(xpr_u8(table, column)[i] < XPR_HLO_ATTRIBUTES);
+}
+
+/* Rows in order of what they belong to: readers search them by it. */
+static void check_rising(const xpr_table *table, int column) {
+    for (size_t i = 1; i < table->count; i++) REQUIRE(xpr_i32(table, column)[i - 1] <= xpr_i32(table, column)[i]);
+}
+
+static void check_hlo(const xpr_hlo *hlo, size_t length) {
     REQUIRE(hlo->instruction_names.count == hlo->instructions.count && hlo->op_names.count == hlo->instructions.count);
     REQUIRE(hlo->computation_names.count == hlo->computations.count && hlo->name.count == 1);
     check_rows(&hlo->instructions, XPR_INSTRUCTIONS_COMPUTATION, hlo->computations.count, 0);
@@ -92,9 +101,23 @@ static void check_hlo(const xpr_hlo *hlo) {
     check_rows(&hlo->operands, XPR_EDGES_TO, hlo->instructions.count, -1);
     check_rows(&hlo->calls, XPR_EDGES_OP, hlo->instructions.count, 0);
     check_rows(&hlo->calls, XPR_EDGES_TO, hlo->computations.count, -1);
+    check_rows(&hlo->shapes, XPR_SHAPES_OP, hlo->instructions.count, 0);
+    check_rows(&hlo->dimensions, XPR_DIMENSIONS_SHAPE, hlo->shapes.count, 0);
+    check_rows(&hlo->attributes, XPR_ATTRIBUTES_OP, hlo->instructions.count, 0);
+    check_rows(&hlo->texts, XPR_TEXTS_OP, hlo->instructions.count, 0);
+    check_rows(&hlo->texts, XPR_TEXTS_TEXT, hlo->text_values.strings.count, 0);
+    check_keys(&hlo->attributes, XPR_ATTRIBUTES_KEY);
+    check_keys(&hlo->texts, XPR_TEXTS_KEY);
+    check_rising(&hlo->shapes, XPR_SHAPES_OP);
+    check_rising(&hlo->dimensions, XPR_DIMENSIONS_SHAPE);
+    check_rising(&hlo->attributes, XPR_ATTRIBUTES_OP);
+    check_rising(&hlo->texts, XPR_TEXTS_OP);
+    size_t held = table_bytes(&hlo->shapes) + table_bytes(&hlo->dimensions) + table_bytes(&hlo->attributes) +
+                  table_bytes(&hlo->texts);
+    REQUIRE(held <= 26 * length + 16 * 60); /* a packed number: 1 byte of input, 13 of columns, capacity doubles */
     const xpr_strings *strings[] = {&hlo->name, &hlo->computation_names, &hlo->instruction_names, &hlo->op_names,
                                     &hlo->file_names, &hlo->function_names, &hlo->opcodes.strings,
-                                    &hlo->source_files.strings};
+                                    &hlo->source_files.strings, &hlo->text_values.strings};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) check_strings(strings[i]);
 }
 
@@ -109,7 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     }
     xpr_hlo hlo;
     if (xpr_hlo_decode(bytes, length, &hlo, &error) == 0) {
-        check_hlo(&hlo);
+        check_hlo(&hlo, length);
         xpr_hlo_free(&hlo);
     } else {
         REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);

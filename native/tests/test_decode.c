@@ -167,6 +167,48 @@ static void test_claimed_lengths_allocate_nothing(void) {
     REQUIRE(strcmp(error.place, "computations[0].instructions[0]") == 0);
 }
 
+/* Shapes of shapes, one in the other: read to a depth, refused beyond it, whatever the stack would take. */
+static void test_shapes_nest_to_a_depth(void) {
+    for (int depth = 1; depth <= 200; depth++) {
+        uint8_t bytes[2000];
+        size_t at = sizeof bytes, length = 0;
+        for (int i = 0; i < depth; i++) {
+            /* element_type: TUPLE, then the shape so far as its part; the innermost is an f32 without dimensions. */
+            size_t inner = length;
+            if (i > 0) {
+                at -= inner < 128 ? 2 : 3;
+                bytes[at] = 0x22;
+                if (inner < 128) bytes[at + 1] = (uint8_t)inner;
+                else bytes[at + 1] = (uint8_t)(inner | 0x80), bytes[at + 2] = (uint8_t)(inner >> 7);
+            }
+            at -= 2;
+            bytes[at] = 0x10;
+            bytes[at + 1] = i == 0 ? 11 : 13;
+            length = sizeof bytes - at;
+        }
+        static const uint8_t around[] = {0x1a, 0x12, 0x1a, 0x0a}; /* shape, instruction, computation, module */
+        for (size_t i = 0; i < sizeof around; i++) {
+            size_t inner = length;
+            at -= inner < 128 ? 2 : 3;
+            bytes[at] = around[i];
+            if (inner < 128) bytes[at + 1] = (uint8_t)inner;
+            else bytes[at + 1] = (uint8_t)(inner | 0x80), bytes[at + 2] = (uint8_t)(inner >> 7);
+            length = sizeof bytes - at;
+        }
+        xpr_hlo hlo;
+        xpr_decode_error error;
+        int result = xpr_hlo_decode(bytes + at, length, &hlo, &error);
+        REQUIRE(result == (depth <= 64 ? 0 : -1));
+        if (result == 0) {
+            REQUIRE(hlo.shapes.count == 1 && xpr_i32(&hlo.shapes, XPR_SHAPES_TYPE)[0] == 11);
+            REQUIRE(xpr_i32(&hlo.shapes, XPR_SHAPES_ELEMENT)[0] == (depth > 1 ? 0 : -1));
+            xpr_hlo_free(&hlo);
+        } else {
+            REQUIRE(strcmp(error.reason, "shapes nested too deep") == 0);
+        }
+    }
+}
+
 int main(int count, char **arguments) {
     if (count > 4 && strcmp(arguments[1], "--mutate") == 0) return mutate_files(count - 2, arguments + 2);
     test_varints();
@@ -174,6 +216,7 @@ int main(int count, char **arguments) {
     test_dictionary_numbers_by_first_appearance();
     test_id_map_finds_dense_and_sparse_ids();
     test_claimed_lengths_allocate_nothing();
+    test_shapes_nest_to_a_depth();
     LLVMFuzzerTestOneInput((const uint8_t *)"", 0);
     printf("ok\n");
     return 0;

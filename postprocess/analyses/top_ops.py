@@ -28,7 +28,7 @@ def partial(profile: Profile) -> pa.Table:
     class_code, classes = dictionary(ops, "class")
     event = integers(ops, "event")
     event_code, event_names = dictionary(profile["events"], "name")
-    phase_code, phases = _phase_of(profile, ops)
+    phase_code, phases = phase_of(profile, ops)
     # One key per instruction; ops without HLO are told apart by the name of their event, copies are all one.
     is_copy = integers(ops, "run") < 0
     nameless = np.where(is_copy, -1, -2 - event_code[event].astype(np.int64))
@@ -40,7 +40,7 @@ def partial(profile: Profile) -> pa.Table:
     np.add.at(sums, group, total)
     np.maximum.at(longest, group, total)
     count = np.bincount(group, minlength=len(found))
-    instruction = _Instructions(profile)
+    instruction = Instructions(profile)
     rows = []
     for i, (row, phase) in enumerate(found.tolist()):
         at = int(first[i])
@@ -51,7 +51,7 @@ def partial(profile: Profile) -> pa.Table:
     return merge(pa.Table.from_pylist(rows, schema=_SCHEMA), None)
 
 
-def _phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
+def phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
     """(code per op, phases): that of the op's step."""
     phases = ["", *sorted(set(profile["steps"]["phase"].to_pylist()))]
     of_step = np.array([phases.index(p) for p in profile["steps"]["phase"].to_pylist()] or [0], np.int64)
@@ -79,7 +79,7 @@ def step_of_ops(profile: Profile, ops: pa.Table) -> Int64:
     return np.asarray(step, np.int64)
 
 
-class _Instructions:
+class Instructions:
     """What hlo_ops says of an instruction, as the text columns of KEYS."""
 
     def __init__(self, profile: Profile) -> None:
@@ -93,6 +93,7 @@ class _Instructions:
         self._programs = profile["programs"]["name"].to_pylist()
 
     def describe(self, row: int) -> dict[str, str]:
+        """Row ``row`` of hlo_ops: op, opcode, program, source, op_name."""
         file = self._files[self._file[row]]
         return {
             "op": self._names[self._name[row]],

@@ -31,8 +31,10 @@ from xprof_py.postprocess.analyses import (
     op_steps,
     phases_of_ops,
     recompiles,
+    roofline,
     top_ops,
 )
+from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
@@ -63,6 +65,7 @@ class Partials:
     replay: pa.Table
     evidence: pa.Table
     top_ops: pa.Table
+    roofline: pa.Table
     host_spans: pa.Table
     compile_times: pa.Table
     compile_passes: pa.Table
@@ -122,9 +125,12 @@ def _refuse_two_runs(read: Sequence[tuple[Source, Profile]]) -> None:
         seen[index] = source.run_file
 
 
-def partials(profile: Profile) -> Partials:
-    """Join one process and reduce it to its partials."""
-    joined = join_profile(profile)
+def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
+    """Join one process and reduce it to its partials.
+
+    ``calibrate``: whether this machine's CPU may be measured, if it is the one that was profiled (hlo/cpu_peaks.py).
+    """
+    joined = join_profile(with_peaks(profile, os.environ, calibrate=calibrate))
     run = joined.metadata.get("run") or {}
     versions = run.get("versions") or {}
     process = {
@@ -134,6 +140,7 @@ def partials(profile: Profile) -> Partials:
         "devices": [name for name in joined["lanes"]["device"].to_pylist() if name != NO_DEVICE],
         "source": joined.metadata.get("source", []),
         "overhead": run.get("overhead"),
+        "peaks": joined.metadata.get("peaks") or {},
         "capture": {
             "command": run.get("command"),
             "xprof_py": versions.get("xprof_py"),
@@ -151,6 +158,7 @@ def partials(profile: Profile) -> Partials:
         replay=step_replay.partial(joined),
         evidence=evidence.partial(joined),
         top_ops=top_ops.partial(joined),
+        roofline=roofline.partial(joined),
         host_spans=host_spans.partial(joined),
         compile_times=compile_times.partial(joined),
         compile_passes=compile_passes.partial(joined),
@@ -169,10 +177,13 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
     merged = functools.reduce(breakdown.merge, (p.breakdown for p in parts))
     phases = breakdown.used_phases(merged)
     step_classes = breakdown.finish(merged)
+    rooflines = functools.reduce(roofline.merge, (p.roofline for p in parts))
     finished = {
         "replay": step_replay.finish(functools.reduce(step_replay.merge, (p.replay for p in parts)), phases),
         "evidence": evidence.finish(functools.reduce(evidence.merge, (p.evidence for p in parts))),
         "top_ops": top_ops.finish(functools.reduce(top_ops.merge, (p.top_ops for p in parts)), phases),
+        "roofline": roofline.finish(rooflines, phases),
+        "program_roofline": roofline.programs(rooflines, phases),
         "host_spans": host_spans.finish(functools.reduce(host_spans.merge, (p.host_spans for p in parts))),
         "compile_times": compile_times.finish(functools.reduce(compile_times.merge, (p.compile_times for p in parts))),
         "compile_passes": compile_passes.finish(
@@ -190,6 +201,8 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
         replayed=finished["replay"],
         gaps=finished["evidence"],
         ops=finished["top_ops"],
+        roofline=finished["roofline"],
+        programs=finished["program_roofline"],
         spans=finished["host_spans"],
         compiles=finished["compile_times"],
         passes=finished["compile_passes"],
@@ -206,16 +219,18 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
     return Analysis(summary, tables)
 
 
-def analyse(paths: Sequence[str | os.PathLike[str]]) -> Analysis:
+def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False) -> Analysis:
     """Analyse the profiles of one job.
 
-    ``paths``: a run folder, a folder of profiles, globs or files. Raises BadInputError where nothing could be read.
+    ``paths``: a run folder, a folder of profiles, globs or files. ``calibrate``: as in ``partials``; where it is false
+    only a measurement that is stored already is used. Raises BadInputError where nothing could be read, UsageError
+    where XPROF_PY_PEAKS cannot.
     """
     sources = find_sources(paths)
     profiles, diagnostics = load_processes(sources)
     parts = []
     while profiles:
-        parts.append(partials(profiles.pop(0)))
+        parts.append(partials(profiles.pop(0), calibrate=calibrate))
     return reduce_partials(parts, diagnostics)
 
 

@@ -20,13 +20,25 @@ import pyarrow.compute as pc
 
 from xprof_py import _native
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.hlo.shapes import attribute_columns, shape_columns
 from xprof_py.postprocess.readers.xspace import strings
 
 _I32 = npt.NDArray[np.int32]
 _Rows = npt.NDArray[np.integer[Any]]
 _Mask = npt.NDArray[np.bool_]
 
-HLO_TABLES = ("hlo_ops", "hlo_computations", "hlo_operands", "hlo_calls", "program_functions")
+HLO_TABLES = (
+    "hlo_ops",
+    "hlo_computations",
+    "hlo_operands",
+    "hlo_calls",
+    "hlo_shapes",
+    "hlo_attributes",
+    "hlo_texts",
+    "hlo_roots",
+    "program_devices",
+    "program_functions",
+)
 
 _FOREIGN_FILE = re.compile(r"^<|/(?:site|dist)-packages/jax(?:lib)?/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)")
 _MODULE_PREFIX = re.compile(r"^(?:jit|pjit|pmap|xmap)_")
@@ -135,6 +147,9 @@ class _Module:
         function, file, line = self.frames.traced_function(self.name)
         names = strings(self.columns["instruction_names"])
         opcodes = strings(self.columns["opcodes"])
+        numbers, texts = attribute_columns(self.columns, first_op)
+        root = self.column("computations", "root")
+        rooted = np.flatnonzero(root >= 0)
         return {
             "hlo_ops": {
                 "program": np.full(self.op_count, program, np.int32),
@@ -155,6 +170,18 @@ class _Module:
             "hlo_calls": {
                 "op": np.asarray(calls["op"])[known_call] + np.int32(first_op),
                 "computation": np.asarray(calls["computation"])[known_call] + np.int32(first_computation),
+            },
+            "hlo_shapes": shape_columns(self.columns, first_op),
+            "hlo_attributes": numbers,
+            "hlo_texts": texts,
+            "hlo_roots": {
+                "computation": (rooted + first_computation).astype(np.int32),
+                "op": root[rooted] + np.int32(first_op),
+            },
+            "program_devices": {
+                "program": np.full(1, program, np.int32),
+                "replica_count": pa.array([self.columns["replica_count"] or None], pa.int64()),
+                "partition_count": pa.array([self.columns["partition_count"] or None], pa.int64()),
             },
             "program_functions": {
                 "program": np.full(1, program, np.int32),

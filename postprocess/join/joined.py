@@ -20,6 +20,7 @@ from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns,
 from xprof_py.postprocess.join.gaps import GapCauses, GapEnd, GapRow
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
+from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_bound
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
 from xprof_py.postprocess.join.steps import Steps, read_steps
 from xprof_py.postprocess.join.threads import thread_of_line
@@ -56,6 +57,7 @@ class _Join:
         )
         self.launches: Launches = read_launches(self.events, self.host_line)
         self.ops: DeviceOps = read_ops(profile, self.events)
+        self.memory_bound: MemoryBound = classify_memory_bound(profile, self.ops)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
         starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
         starts += [int(self.steps.start_ps[0])] if self.steps.outer else []
@@ -392,13 +394,18 @@ class _Join:
                 self.unread_planes,
                 "GPU and TPU planes are decoded but not yet joined to steps: the breakdown does not hold their work",
             )
-        if self.ops.lanes:
-            self._note(
-                "note",
-                "memory_unavailable",
-                1,
-                "without a cost model and device peaks, memory-bound ops count as compute",
-            )
+        self._note_memory_bound()
+
+    def _note_memory_bound(self) -> None:
+        found = self.memory_bound
+        undecided = found.without_peaks + found.unknown
+        if undecided and not found.decided:
+            missing = "peaks of the device" if found.without_peaks else "operations and bytes of the ops"
+            message = f"without {missing}, memory-bound ops count as compute"
+            self._note("note", "memory_unavailable", 1, message)
+        elif undecided:
+            message = "ops whose operations, bytes or peak rate are not known: they count as compute"
+            self._note("note", "op_cost_unknown", undecided, message)
 
     def _note(self, severity: str, code: str, count: int, message: str) -> None:
         self.diagnostics.append(
@@ -429,6 +436,7 @@ class _Join:
         )
         return self.profile.with_tables(
             diagnostics=diagnostics,
+            **self.memory_bound.tables,
             lanes=schema.table("lanes", lanes_table_columns(ops)),
             ops=schema.table(
                 "ops",

@@ -15,6 +15,7 @@ from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
 from xprof_py.postprocess.rules.recompile_words import summary_rows
+from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -33,6 +34,8 @@ def build_summary(
     replayed: pa.Table,
     gaps: pa.Table,
     ops: pa.Table,
+    roofline: pa.Table,
+    programs: pa.Table,
     spans: pa.Table,
     compiles: pa.Table,
     passes: pa.Table,
@@ -42,8 +45,8 @@ def build_summary(
 ) -> dict[str, Any]:
     """Build the summary.
 
-    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead). ``merged``
-    is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks).
+    ``merged`` is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
     """
     phases = breakdown.used_phases(merged)
     steps = step_classes.filter(pc.equal(step_classes["kind"], "step"))
@@ -52,6 +55,7 @@ def build_summary(
     if 2 * counts["phases"]["unmeasured"] > counts["count"]:
         # What most steps did is not known: the few others are no sample of them.
         shares = None
+    used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     step_ps = breakdown.step_times_ps(step_classes, phases)
     predicted = verdict_rule.prediction(replayed)
@@ -86,7 +90,10 @@ def build_summary(
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
         "straggler": None,
-        "top_ops": _top_ops(ops, lanes, whole_s),
+        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), roofline),
+        "roofline": roofline_summary(
+            processes, roofline, programs, window_ps=int(pc.sum(used["window_ps"]).as_py() or 0), lanes=lanes
+        ),
         "op_phases": _op_phases(op_phases, lanes),
         "compiles": {**_compiles(compiles), **_recompiles(recompiles), "passes": _passes(passes)},
         "slowest_steps": _slowest(steps),

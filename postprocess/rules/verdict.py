@@ -49,9 +49,9 @@ ADVICE = {
 }
 
 
-WORK_ITSELF = "compute"
-"""Nobody can do without it: it is the verdict only where nothing else saves WORTH_NAMING, and no step time without it
-is promised (`predictions` in the summary holds the figure)."""
+WORK_ITSELF = frozenset({"compute", "memory"})
+"""Nobody can do without these: they are the verdict only where nothing else saves WORTH_NAMING, and no step without
+them is promised (`predictions` in the summary holds the figures)."""
 WORTH_NAMING = 0.1
 """Part of the step time that taking a class away must save to be named before the computing: below a tenth the device's
 own work is what there is to work on."""
@@ -107,11 +107,11 @@ def choose(shares: Mapping[str, Mapping[str, float]], predicted: Prediction | No
         return without[name], -shares[name]["share"]
 
     best = min(without, key=order)
-    if best == WORK_ITSELF:
+    if best in WORK_ITSELF:
         limit = (1 - WORTH_NAMING) * predicted.measured_ps
-        others = [name for name in without if name != WORK_ITSELF and without[name] <= limit]
+        others = [name for name in without if name not in WORK_ITSELF and without[name] <= limit]
         if not others:
-            return best, None, "the computing is the work itself: how much of it could go is not known"
+            return best, None, "this is the work itself: how much of it could go is not known"
         best = min(others, key=order)
     return best, without[best], ""
 

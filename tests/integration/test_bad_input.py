@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -18,17 +17,15 @@ REAL_TRACES = Path(os.environ.get("XPROF_PY_REAL_TRACES", Path(__file__).parents
 
 
 def command(*args: str | Path, memory_bytes: int = 0) -> subprocess.CompletedProcess[str]:
-    def limit() -> None:
-        if memory_bytes:
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-
+    # The limit is set by a shell: code of ours between fork and exec would run what JAX does at a fork, if another test
+    # has imported it here.
+    limited = ["sh", "-c", f'ulimit -v {memory_bytes >> 10}; exec "$@"', "sh"] if memory_bytes else []
     return subprocess.run(
-        [sys.executable, "-m", "xprof_py", *map(str, args)],
+        [*limited, sys.executable, "-m", "xprof_py", *map(str, args)],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        preexec_fn=limit if memory_bytes else None,
     )
 
 

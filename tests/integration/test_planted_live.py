@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +80,14 @@ def train_and_analyse(name: str, run_dir: Path, *flags: str) -> Run:
     return Run(json.loads((run_dir / "measured.json").read_text()), summary)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The CPU is measured anew for these tests, not taken from the user's cache, and not left there."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """planted(name, *flags) -> Run; each variant is recorded once."""
@@ -127,12 +136,23 @@ def test_sleep_is_not_explained_away(planted: Any) -> None:
     assert run.share("unknown") == pytest.approx(run.stopwatch_share("idle"), abs=TOLERANCE)
 
 
-def test_memory_bound_work_counts_as_compute_and_that_is_said(planted: Any) -> None:
-    # Nothing in a CPU profile says how fast its memory is, so the class cannot be told from compute.
+def test_memory_is_found(planted: Any) -> None:
+    """`analyze` measures this machine, which is the one that was profiled, and says so."""
     run = planted("memory")
-    assert run.summary["verdict"]["bottleneck"] == "compute"
-    assert run.share_of_busy_time("compute") == pytest.approx(run.stopwatch_share("compute"), abs=TOLERANCE)
-    assert "memory_unavailable" in [row["code"] for row in run.summary["diagnostics"]]
+    assert run.summary["verdict"]["bottleneck"] == "memory"
+    assert run.share_of_busy_time("memory") == pytest.approx(run.stopwatch_share("compute"), abs=TOLERANCE)
+    codes = [row["code"] for row in run.summary["diagnostics"]]
+    assert "cpu_peaks" in codes
+    assert "memory_unavailable" not in codes
+    op = run.summary["top_ops"][0]
+    assert (op["bytes"], op["bound"]) == (run.measured["cost"]["bytes accessed"], "memory")
+
+
+def test_a_matmul_is_not_bound_by_memory(planted: Any) -> None:
+    run = planted("compute")
+    assert run.summary["breakdown"]["memory"]["share"] < 0.01
+    op = run.summary["top_ops"][0]
+    assert (op["flops"], op["bound"], op["class"]) == (run.measured["cost"]["flops"], "compute", "compute")
 
 
 @pytest.mark.parametrize("name", ["input", "recompile", "checkpoint", "h2d"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,32 @@ def small_space() -> bytes:
     return space.SerializeToString()
 
 
+def say_everything(op: Any) -> None:
+    """A shape of shapes, and every number and text that the decoder reads."""
+    op.shape.element_type = 13
+    for element_type in (11, 13):
+        part = op.shape.tuple_shapes.add(element_type=element_type, dimensions=[3, 2**40], is_dynamic_dimension=[True])
+        part.layout.memory_space, part.layout.element_size_in_bits = 5, 4
+        part.tuple_shapes.add(element_type=21, dimensions=[7])
+    op.literal.s32s.append(-1)
+    op.literal.s64s.extend([1, 2])
+    op.parameter_number, op.tuple_index, op.channel_id, op.fft_type = 1, 2, 3, 1
+    op.dimensions.extend([0, 1])
+    op.fft_length.append(8)
+    op.window.dimensions.add(size=3, stride=2, padding_low=-1)
+    op.window.dimensions.add()
+    op.convolution_dimension_numbers.input_spatial_dimensions.extend([1, 2])
+    op.dot_dimension_numbers.lhs_contracting_dimensions.append(1)
+    op.precision_config.operand_precision.extend([0, 2])
+    op.replica_groups.add(replica_ids=[0, 1])
+    op.collective_device_list.replica_groups.add(replica_ids=[2])
+    op.collective_device_list.iota_replica_group_list.num_devices_per_group = 4
+    op.source_target_pairs.add(source=1)
+    op.custom_call_target, op.comparison_direction, op.fusion_kind = "target", "LT", "kLoop"
+    op.backend_config = b'{"known_trip_count":{"n":"10"}}'
+    op.feature_group_count = op.batch_group_count = 2
+
+
 def small_hlo() -> bytes:
     hlo = HloProto()
     module = hlo.hlo_module
@@ -79,6 +106,8 @@ def small_hlo() -> bytes:
             op.operand_ids.extend([10, 99])
             op.called_computation_ids.extend([1, 77])
             op.metadata.op_name, op.metadata.stack_frame_id = "jit(f)/add", 2
+            say_everything(op)
+    module.device_assignment.replica_count = 8
     frames = module.stack_frame_index
     frames.file_names.append("train.py")
     frames.function_names.append("f")

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.hlo.cost import CostModel
 from xprof_py.postprocess.hlo.module import program_functions, read_programs
+from xprof_py.postprocess.hlo.shapes import Instructions
 from xspace_schema import HloProto
 
 JAX = "/env/lib/python3.11/site-packages/jax/_src/core.py"
@@ -241,7 +243,10 @@ def test_damaged_modules_agree_with_protobuf(data: st.DataObject) -> None:
     for number in (1, 2):
         computation = hlo.computation(number, root=number)
         for op in (1, 2):
-            hlo.op(computation, op, f"op.{op}", operands=[1, 2], calls=[1], op_name="name", frame=frame)
+            made = hlo.op(computation, op, f"op.{op}", operands=[1, 2], calls=[1], op_name="name", frame=frame)
+            made.shape.element_type, made.fusion_kind = 11, "kLoop"
+            made.shape.dimensions.extend([3, 4])
+            made.dimensions.extend([5, 6])
     whole = bytearray(hlo.message.SerializeToString())
     del whole[data.draw(st.integers(len(whole) // 2, len(whole)), "length") :]
     for at in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=3), "flips"):
@@ -259,3 +264,14 @@ def test_damaged_modules_agree_with_protobuf(data: st.DataObject) -> None:
     assert tables["hlo_ops"]["name"].to_pylist() == [op.name for op in ops]
     assert tables["hlo_ops"]["opcode"].to_pylist() == [op.opcode for op in ops]
     assert tables["hlo_computations"]["name"].to_pylist() == [c.name for c in message.hlo_module.computations]
+    see = Instructions(tables)
+    for row, op in enumerate(ops):
+        assert see.values(row, "dimension") == list(op.dimensions)
+        arrays = see.arrays(row)
+        # Two shapes are two arrays to us, and merged into one by protobuf; no program has them.
+        if op.HasField("shape") and op.shape.element_type != 13 and not op.shape.tuple_shapes and len(arrays) == 1:
+            known = all(size >= 0 for size in op.shape.dimensions) and not any(op.shape.is_dynamic_dimension)
+            assert arrays[0].dimensions == (tuple(op.shape.dimensions) if known else None)
+    model = CostModel(see)
+    for row in range(see.count):
+        model.of(row)

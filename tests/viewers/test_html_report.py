@@ -119,6 +119,15 @@ def test_the_bar_at_the_top_is_as_wide_as_the_shares(sample: ModuleType, parse: 
     }
 
 
+def test_ops_say_how_close_they_came_to_their_roof(sample: ModuleType, parse: Parse) -> None:
+    summary, tables = sample.input_bound()
+    first, second, *rest = summary["top_ops"]
+    near = {**first, "efficiency": 0.612, "bound": "memory"}
+    unknown = {**second, "efficiency": None, "bound": None}
+    found = parse(render_report({**summary, "top_ops": [near, unknown, *rest]}, tables)).one("section", id="ops")
+    assert [cells[7] for cells in found.body_rows()][:2] == ["61.2% memory", "–"]
+
+
 def test_ops_steps_compiles_and_unknown_are_those_of_the_summary(sample: ModuleType, parse: Parse) -> None:
     summary, tables = sample.input_bound()
     tree = parse(render_report(summary, tables))
@@ -130,6 +139,7 @@ def test_ops_steps_compiles_and_unknown_are_those_of_the_summary(sample: ModuleT
         assert leading_number(cells[4]) == pytest.approx(1e3 * op["total_s"], abs=0.051)
         assert leading_number(cells[5]) == op["count"]
         assert leading_number(cells[6]) == pytest.approx(op["mean_us"], rel=0.005)
+    assert {len(cells) for cells in tree.one("section", id="ops").body_rows()} == {7}
     slowest = tree.one("section", id="slowest").body_rows()
     for step, cells in zip(summary["slowest_steps"], slowest, strict=True):
         assert cells[0] == f"train {step['number']}"

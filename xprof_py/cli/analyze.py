@@ -68,7 +68,7 @@ def analyze(
     from xprof_py.postprocess.fleet import analysis
 
     where = Path(out) if out is not None else analysis.default_out(paths)
-    result = analysis.analyse(paths)
+    result = analysis.analyse(paths, calibrate=True)
     try:
         analysis.write_analysis(result, where)
     except OSError as error:
