@@ -112,13 +112,14 @@ TABLES: dict[str, pa.Schema] = {
     ),
     "texts": _schema(("text", pa.large_string())),
     # Sampled Python stacks. One row per sample: `line` was at `time_ps` in `stack` (null: no Python frame, or one past
-    # the recorder's limits); of the `interval_ps` since it was last looked at, it was on a CPU, or waited for one that
-    # others had, for `busy_ps`. Sorted by (line, time_ps).
+    # the recorder's limits), at work (`on_cpu`: on a CPU, or ready for one that others had) or waiting; in the
+    # `interval_ps` since it was last looked at it used `cpu_ps` of a CPU. Sorted by (line, time_ps).
     "stack_samples": _schema(
         ("line", pa.int32()),
         ("time_ps", pa.int64()),
         ("interval_ps", pa.int64()),
-        ("busy_ps", pa.int64()),
+        ("cpu_ps", pa.int64()),
+        ("on_cpu", pa.bool_()),
         ("stack", pa.int32(), True),
     ),
     # One row per frame of each distinct stack, sorted by (stack, depth); depth 0 is innermost. `frame` is a row of

@@ -5,8 +5,8 @@
  * needs no GIL at all: watching a thread that waits or sleeps costs it nothing.
  *
  * Cost is measured at every look: this thread's own CPU time, and, where the GIL had to be taken from a running thread, the
- * time for which that thread was kept from it. The next look comes late enough for this to stay below COST_PERMILLE of the
- * time between them. No lock is held while waiting for the GIL. In the child of a fork there is no sampler.
+ * time for which that thread was kept from it. Looks come seldom enough for the mean of
+ * this to stay below COST_PERMILLE of the time between them. No lock is held while waiting for the GIL. In the child of a fork there is no sampler.
  *
  * Targets are the threads that recorded a step or an input span; while there are none, the main thread. */
 #define _GNU_SOURCE
@@ -30,6 +30,7 @@ enum {
     HAND_OVER_NS = 8000,
     /* A free GIL is taken in less; where it took longer, a thread was running with it. */
     FREE_GIL_NS = 50000,
+    USUAL_COST_NS = 20000, /* of one look, until there are enough of them */
     FRAME_CACHE = 2048,
     STACK_BYTES = 512 << 10,
     STOP_TIMEOUT_NS = 2000000000,
@@ -45,8 +46,8 @@ struct target {
 
 /* The sampler thread's own view of a target. */
 struct seen {
-    bool known, gone, read_delay;
-    int64_t at_ns, cpu_ns, delay_ns;
+    bool known, gone;
+    int64_t at_ns, cpu_ns;
     uint32_t stack;
 };
 
@@ -94,18 +95,17 @@ void xpr_sampler_offer(struct xpr_log *log) {
     atomic_store_explicit(&target_count, n + 1, memory_order_release);
 }
 
-/* How long the thread waited for a CPU that others had, in all; -1 where the kernel does not say. */
-static int64_t run_delay_ns(uint32_t os_tid) {
-    char path[64], text[96];
-    snprintf(path, sizeof path, "/proc/self/task/%u/schedstat", os_tid);
+/* Whether the thread runs or waits for a CPU that others have; false where the kernel does not say. */
+static bool is_runnable(uint32_t os_tid) {
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/self/task/%u/stat", os_tid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
+    if (fd < 0) return false;
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
-    if (n <= 0) return -1;
-    text[n] = 0;
-    unsigned long long ran, waited;
-    return sscanf(text, "%llu %llu", &ran, &waited) == 2 ? (int64_t)waited : -1;
+    text[n > 0 ? n : 0] = 0;
+    const char *name_end = strrchr(text, ')'); /* a thread's name may hold brackets of its own */
+    return name_end && name_end[1] == ' ' && name_end[2] == 'R';
 }
 
 static bool read_cpu(clockid_t clock, int64_t *ns) {
@@ -197,25 +197,26 @@ static bool stop_wanted(void) {
     return stop || xpr_recording() != sampler.generation;
 }
 
-static void add_sample(const struct target *target, struct seen *seen, int64_t now_ns, int64_t cpu_ns, uint64_t tick) {
-    int64_t interval_ns = now_ns - seen->at_ns, busy_ns = cpu_ns - seen->cpu_ns;
-    bool is_partly_busy = busy_ns * 2 < interval_ns && busy_ns * 64 > interval_ns;
-    if (is_partly_busy || seen->read_delay) {
-        /* Too little for a thread at work: was there no CPU for it? The wait is known from the second reading on. */
-        int64_t delay_ns = run_delay_ns(target->os_tid);
-        if (seen->read_delay && delay_ns > seen->delay_ns) busy_ns += delay_ns - seen->delay_ns;
-        seen->read_delay = is_partly_busy && delay_ns >= 0;
-        seen->delay_ns = delay_ns;
-    }
-    if (busy_ns > interval_ns) busy_ns = interval_ns;
-    if (seen->known && interval_ns > 0) {
-        struct xpr_sample_record sample = {tick, (uint64_t)interval_ns, (uint64_t)(busy_ns > 0 ? busy_ns : 0),
-                                           target->os_tid, seen->stack};
+/* The thread as it was at `tick`. Its first look only says since when the next one counts. */
+static bool add_sample(const struct target *target, struct seen *seen, uint64_t tick, int64_t cpu_ns, bool is_on) {
+    int64_t now_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    bool was_known = seen->known;
+    if (was_known) {
+        int64_t interval_us = (now_ns - seen->at_ns) / 1000, used_ns = cpu_ns - seen->cpu_ns;
+        struct xpr_sample_record sample = {
+            .tick = tick,
+            .cpu_ns = used_ns > 0 ? (uint64_t)used_ns : 0,
+            .interval_us = interval_us > UINT32_MAX ? UINT32_MAX : (uint32_t)interval_us,
+            .os_tid = target->os_tid,
+            .stack = seen->stack,
+            .flags = is_on ? XPR_SAMPLE_ON_CPU : 0,
+        };
         xpr_add_sample(&sample);
     }
     seen->known = true;
     seen->at_ns = now_ns;
     seen->cpu_ns = cpu_ns;
+    return was_known;
 }
 
 struct look {
@@ -226,16 +227,16 @@ struct look {
 /* One look at every target. `own`: this thread's state, without the GIL before and after. */
 static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count, PyThreadState *own) {
     struct look look = {0};
+    int64_t asked_cpu_ns[MAX_TARGETS];
     bool wants_stack[MAX_TARGETS] = {false};
     bool wants_any = false;
     for (uint32_t i = first; i < count; i++) {
-        int64_t cpu_ns;
         if (seen[i].gone) continue;
         uint64_t tick = xpr_clock_now();
-        if (!read_cpu(targets[i].cpu_clock, &cpu_ns)) {
+        if (!read_cpu(targets[i].cpu_clock, &asked_cpu_ns[i])) {
             seen[i].gone = true;
-        } else if (seen[i].known && cpu_ns == seen[i].cpu_ns) {
-            add_sample(&targets[i], &seen[i], xpr_clock_read_ns(CLOCK_MONOTONIC), cpu_ns, tick);
+        } else if (seen[i].known && asked_cpu_ns[i] == seen[i].cpu_ns) {
+            add_sample(&targets[i], &seen[i], tick, asked_cpu_ns[i], false);
             look.samples++;
             look.without_gil++;
         } else {
@@ -247,21 +248,24 @@ static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count
     int64_t asked_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
     PyEval_RestoreThread(own);
     int64_t got_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    look.taken_by_force = got_ns - asked_ns > FREE_GIL_NS;
     /* A new frame object must not set off a collection, which would run the program's finalizers on this thread. */
     int collects = PyGC_Disable();
     for (uint32_t i = first; i < count; i++) {
-        if (!wants_stack[i]) continue;
         int64_t cpu_ns;
-        PyThreadState *state = state_of(&targets[i]);
-        if (!state || !read_cpu(targets[i].cpu_clock, &cpu_ns)) continue; /* its clock will tell if it has ended */
-        bool was_known = seen[i].known;
+        PyThreadState *state = wants_stack[i] ? state_of(&targets[i]) : NULL;
+        if (!state) continue; /* its clock will tell if it has ended */
+        uint64_t tick = xpr_clock_now();
         seen[i].stack = stack_of(state);
-        add_sample(&targets[i], &seen[i], xpr_clock_read_ns(CLOCK_MONOTONIC), cpu_ns, xpr_clock_now());
-        look.samples += was_known;
+        if (!read_cpu(targets[i].cpu_clock, &cpu_ns)) continue;
+        int64_t used_ns = cpu_ns - asked_cpu_ns[i];
+        /* A thread that we made wait for the GIL is at work if it used the time until then, or, on a full machine, a part
+         * of it. One that does not need the GIL works on meanwhile, or is ready to. */
+        bool is_on = look.taken_by_force ? used_ns * 16 > got_ns - asked_ns : used_ns > 0 || is_runnable(targets[i].os_tid);
+        look.samples += add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
     }
     if (collects) PyGC_Enable();
     look.held_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) - got_ns;
-    look.taken_by_force = got_ns - asked_ns > FREE_GIL_NS;
     PyEval_SaveThread();
     return look;
 }
@@ -279,6 +283,7 @@ static void *sample(void *unused) {
     static struct seen seen[MAX_TARGETS];
     memset(seen, 0, sizeof seen);
     int64_t period_ns = sampler.period_ns;
+    int64_t mean_cost_ns = USUAL_COST_NS;
     uint64_t random = (uint64_t)xpr_clock_read_ns(CLOCK_MONOTONIC) | 1;
     PyGILState_STATE gil = PyGILState_Ensure();
     PyThreadState *own = PyEval_SaveThread();
@@ -299,7 +304,8 @@ static void *sample(void *unused) {
         if ((uint64_t)look.held_ns > t->longest_hold_ns) t->longest_hold_ns = (uint64_t)look.held_ns;
         pthread_mutex_unlock(&sampler.lock);
 
-        int64_t pause_ns = cost_ns * (1000 / COST_PERMILLE);
+        mean_cost_ns += (cost_ns - mean_cost_ns) / 16;
+        int64_t pause_ns = mean_cost_ns * (1000 / COST_PERMILLE);
         if (pause_ns < period_ns) pause_ns = period_ns;
         if (pause_ns > LONGEST_PERIOD_NS) pause_ns = LONGEST_PERIOD_NS;
         /* Between 1 and 1.5 of it, so that a loop of the same period is not always met at the same place. */

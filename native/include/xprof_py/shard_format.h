@@ -162,11 +162,14 @@ struct xpr_stack_record {
 /* SAMPLES: one moment of one thread. */
 struct xpr_sample_record {
     uint64_t tick;
-    uint64_t interval_ns; /* since the thread was last looked at */
-    uint64_t busy_ns;     /* of these: on a CPU, or waiting for one that others had */
+    uint64_t cpu_ns;      /* that the thread used since it was last looked at */
+    uint32_t interval_us; /* since then */
     uint32_t os_tid;
     uint32_t stack; /* stack id, 0: no Python frame, or past the limit of stacks */
+    uint32_t flags; /* XPR_SAMPLE_ON_CPU */
 };
+
+#define XPR_SAMPLE_ON_CPU 1u /* the thread was at work: on a CPU, or ready for one that others had; else it waited */
 
 /* SAMPLER: totals, written before END. */
 struct xpr_sampler_record {
