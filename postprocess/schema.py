@@ -250,6 +250,8 @@ TABLES: dict[str, pa.Schema] = {
     ),
     # One row per gap piece (cut at window boundaries), cause and step. method: order, interval, none.
     # `event`: the host event that is the evidence; `evidence`: its name, or the names of the open spans for unknown.
+    # `stack`: the sampled stack that is the evidence instead (`stack` of stacks); `evidence` is then its place in the
+    # user's code, `file.py:line function`, and `event` the span that was open and says nothing.
     "gaps": _schema(
         ("lane", pa.int32()),
         ("window", pa.int32()),
@@ -261,6 +263,7 @@ TABLES: dict[str, pa.Schema] = {
         ("launch", pa.int32(), True),
         ("method", pa.string()),
         ("event", pa.int64(), True),
+        ("stack", pa.int32(), True),
         ("evidence", pa.string()),
     ),
     # One row per window and class: the partial of the breakdown analysis. The exclusive picoseconds of a window sum to

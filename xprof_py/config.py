@@ -21,7 +21,8 @@ class Settings:
     """What a capture runs with.
 
     ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
-    ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler (True, False, "auto"). ``stacks``: sample Python stacks.
+    ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each
+    True, False, "auto").
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
     on behind it. ``xla_limit_s``: XLA's profiler stops after the step in which it has run so long, 0 for never; it
     keeps all events in memory. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.

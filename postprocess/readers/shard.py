@@ -85,10 +85,10 @@ class _Shard:
 def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
-    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames and diagnostics. ``origin_ns`` is the REALTIME at the
-    first clock sample; ``start_ps`` follows REALTIME as it was steered, without its steps (a step is a diagnostic).
-    ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id, clock, budget_bytes, ring_bytes,
-    totals, finished.
+    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames and diagnostics.
+    ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
+    its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
+    clock, budget_bytes, ring_bytes, totals, finished.
 
     A shard that was cut off, or damaged after its header, gives what can be read and a row in diagnostics for the rest.
     Raises BadInputError if the file cannot be read or its header is not one of ours.
