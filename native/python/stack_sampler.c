@@ -31,6 +31,8 @@ enum {
     /* A free GIL is taken in less; where it took longer, a thread was running with it. */
     FREE_GIL_NS = 50000,
     USUAL_COST_NS = 20000, /* of one look, until there are enough of them */
+    /* What the first looks may cost beyond the bound: everything is cold, and every frame is new. */
+    ADVANCE_NS = 500000,
     FRAME_CACHE = 2048,
     STACK_BYTES = 512 << 10,
     STOP_TIMEOUT_NS = 2000000000,
@@ -283,7 +285,7 @@ static void *sample(void *unused) {
     static struct seen seen[MAX_TARGETS];
     memset(seen, 0, sizeof seen);
     int64_t period_ns = sampler.period_ns;
-    int64_t mean_cost_ns = USUAL_COST_NS;
+    int64_t mean_cost_ns = USUAL_COST_NS, since_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
     uint64_t random = (uint64_t)xpr_clock_read_ns(CLOCK_MONOTONIC) | 1;
     PyGILState_STATE gil = PyGILState_Ensure();
     PyThreadState *own = PyEval_SaveThread();
@@ -301,11 +303,14 @@ static void *sample(void *unused) {
         t->without_gil += look.without_gil;
         t->taken_by_force += look.taken_by_force;
         t->cost_ns += (uint64_t)cost_ns;
+        int64_t due_ns = ((int64_t)t->cost_ns - ADVANCE_NS) * (1000 / COST_PERMILLE);
         if ((uint64_t)look.held_ns > t->longest_hold_ns) t->longest_hold_ns = (uint64_t)look.held_ns;
         pthread_mutex_unlock(&sampler.lock);
 
         mean_cost_ns += (cost_ns - mean_cost_ns) / 16;
         int64_t pause_ns = mean_cost_ns * (1000 / COST_PERMILLE);
+        int64_t debt_ns = due_ns - (xpr_clock_read_ns(CLOCK_MONOTONIC) - since_ns);
+        if (pause_ns < debt_ns) pause_ns = debt_ns;
         if (pause_ns < period_ns) pause_ns = period_ns;
         if (pause_ns > LONGEST_PERIOD_NS) pause_ns = LONGEST_PERIOD_NS;
         /* Between 1 and 1.5 of it, so that a loop of the same period is not always met at the same place. */
