@@ -105,7 +105,8 @@ class ShardStacks:
         for identity in used:
             row_of[identity] = stack_row.get(identity, -1)
         stack = row_of[samples["stack"]]
-        line = np.array([line_of_tid[int(tid)] for tid in samples["os_tid"]], np.int32)
+        tids, thread = np.unique(samples["os_tid"], return_inverse=True)
+        line = np.array([line_of_tid[int(tid)] for tid in tids], np.int32)[thread]
         time_ps = to_ps(samples["tick"].astype(np.uint64))
         interval_ps = samples["interval_us"].astype(np.int64) * 1_000_000
         cpu_ps = np.minimum(samples["cpu_ns"], _LONGEST_NS).astype(np.int64) * 1000
