@@ -23,8 +23,8 @@ Fields (JSON; absent or null where nothing is known):
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,
                                 without_gil (of threads that had not moved), taken_by_force (looks that took the GIL
-                                from a running thread), cost_ns (CPU time and what such looks cost the program, in
-                                all), longest_hold_ns (of the GIL), threads, threads_left_out
+                                from a running thread), cost_ns (CPU time, with that of such threads to stop and
+                                go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out
     messages                    [{severity, message}]
 """
 

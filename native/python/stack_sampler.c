@@ -4,9 +4,9 @@
  * calls, runs no Python code, and gives the GIL back. A thread that used no CPU since the last look is where it was, which
  * needs no GIL at all: watching a thread that waits or sleeps costs it nothing.
  *
- * Cost is measured at every look: this thread's own CPU time, and, where the GIL had to be taken from a running thread, the
- * time for which that thread was kept from it. Looks come seldom enough for the mean of
- * this to stay below COST_PERMILLE of the time between them. No lock is held while waiting for the GIL. In the child of a fork there is no sampler.
+ * Cost is measured at every look: this thread's own CPU time, and, where the GIL had to be taken from a running thread, what
+ * it takes that thread to stop and go on. Looks come seldom enough for their sum to stay below COST_PERMILLE of the time.
+ * No lock is held while waiting for the GIL. In the child of a fork there is no sampler.
  *
  * Targets are the threads that recorded a step or an input span; while there are none, the main thread. */
 #define _GNU_SOURCE
@@ -54,7 +54,7 @@ struct seen {
 };
 
 struct totals {
-    uint64_t looks, samples, without_gil, taken_by_force, cost_ns, longest_hold_ns, targets_left_out;
+    uint64_t looks, samples, without_gil, taken_by_force, cost_ns, held_ns, longest_hold_ns, targets_left_out;
 };
 
 static struct {
@@ -294,7 +294,7 @@ static void *sample(void *unused) {
         uint32_t count = atomic_load_explicit(&target_count, memory_order_acquire);
         struct look look = look_at_all(seen, count > 1 ? 1 : 0, count, own);
         int64_t cost_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns;
-        if (look.taken_by_force) cost_ns += look.held_ns + HAND_OVER_NS;
+        if (look.taken_by_force) cost_ns += HAND_OVER_NS;
 
         pthread_mutex_lock(&sampler.lock);
         struct totals *t = &sampler.totals;
@@ -304,6 +304,7 @@ static void *sample(void *unused) {
         t->taken_by_force += look.taken_by_force;
         t->cost_ns += (uint64_t)cost_ns;
         int64_t due_ns = ((int64_t)t->cost_ns - ADVANCE_NS) * (1000 / COST_PERMILLE);
+        t->held_ns += (uint64_t)look.held_ns;
         if ((uint64_t)look.held_ns > t->longest_hold_ns) t->longest_hold_ns = (uint64_t)look.held_ns;
         pthread_mutex_unlock(&sampler.lock);
 
@@ -313,11 +314,11 @@ static void *sample(void *unused) {
         if (pause_ns < debt_ns) pause_ns = debt_ns;
         if (pause_ns < period_ns) pause_ns = period_ns;
         if (pause_ns > LONGEST_PERIOD_NS) pause_ns = LONGEST_PERIOD_NS;
-        /* Between 1 and 1.5 of it, so that a loop of the same period is not always met at the same place. */
+        /* Between 3/4 and 5/4 of it, so that a loop of the same period is not always met at the same place. */
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        pause_ns += (int64_t)(random % (uint64_t)(pause_ns / 2));
+        pause_ns += (int64_t)(random % (uint64_t)(pause_ns / 2)) - pause_ns / 4;
         wait_until(xpr_clock_read_ns(CLOCK_MONOTONIC) + pause_ns);
     }
     if (!is_finalizing()) {
@@ -452,10 +453,10 @@ static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
     /* One that does not end keeps its place, so that there is never a second one. */
     sampler.running = !ended;
     const struct totals *t = &sampler.totals;
-    return Py_BuildValue("{sOsKsKsKsKsKsKsKsI}", "ended", ended ? Py_True : Py_False, "looks", (unsigned long long)t->looks,
+    return Py_BuildValue("{sOsKsKsKsKsKsKsKsKsI}", "ended", ended ? Py_True : Py_False, "looks", (unsigned long long)t->looks,
                          "samples", (unsigned long long)t->samples, "without_gil", (unsigned long long)t->without_gil,
                          "taken_by_force", (unsigned long long)t->taken_by_force, "cost_ns", (unsigned long long)t->cost_ns,
-                         "longest_hold_ns", (unsigned long long)t->longest_hold_ns, "threads_left_out",
+                         "held_ns", (unsigned long long)t->held_ns, "longest_hold_ns", (unsigned long long)t->longest_hold_ns, "threads_left_out",
                          (unsigned long long)t->targets_left_out, "threads", count > 1 ? count - 1 : count);
 }
 

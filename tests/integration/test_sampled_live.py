@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
 TOLERANCE = 0.10
 STEPS = 12
+LEAST_NAMED = 0.5
+"""Part of the planted cause that is named at least. A look costs more on a full machine, so there are fewer of them,
+and a stretch of time that no look fell into stays unknown."""
 
 
 def run(command: list[str], **environment: str) -> str:
@@ -55,10 +58,17 @@ def lines_shown(summary: dict[str, Any], function: str) -> list[int]:
     return [int(row["source"].rsplit(":", 1)[1]) for row in shown]
 
 
+def assert_named(summary: dict[str, Any], name: str, share: float) -> None:
+    """Most of the cause is named, what is not is unknown, and nothing is claimed beyond it."""
+    named, unknown = (summary["breakdown"][one]["share"] for one in (name, "unknown"))
+    assert named >= LEAST_NAMED * share
+    assert named + unknown == pytest.approx(share, abs=TOLERANCE)
+
+
 def test_an_unannotated_loader_is_input_by_its_name(tmp_path: Path) -> None:
     measured, summary = trained("input", tmp_path / "run")
     assert summary["verdict"]["bottleneck"] == "input"
-    assert summary["breakdown"]["input"]["share"] == pytest.approx(stopwatch_share(measured, "input"), abs=TOLERANCE)
+    assert_named(summary, "input", stopwatch_share(measured, "input"))
     first = line_of("def decode_slowly")
     lines = lines_shown(summary, "decode_slowly")
     assert lines
@@ -68,7 +78,7 @@ def test_an_unannotated_loader_is_input_by_its_name(tmp_path: Path) -> None:
 def test_a_slow_function_of_a_neutral_name_is_host_with_its_line(tmp_path: Path) -> None:
     measured, summary = trained("neutral_input", tmp_path / "run")
     assert summary["verdict"]["bottleneck"] == "host"
-    assert summary["breakdown"]["host"]["share"] == pytest.approx(stopwatch_share(measured, "input"), abs=TOLERANCE)
+    assert_named(summary, "host", stopwatch_share(measured, "input"))
     first = line_of("def decode_slowly")
     lines = lines_shown(summary, "decode_slowly")
     assert lines

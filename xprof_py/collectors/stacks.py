@@ -14,7 +14,7 @@ from typing import Any
 from xprof_py import _native
 
 PERIOD_NS = 10_000_000
-"""Least time between two looks."""
+"""Usual time between two looks, where their cost allows it."""
 
 
 def unavailable() -> str | None:
