@@ -58,6 +58,7 @@ class Recording:
         self._gc = GcPauses()
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
+        self._marked_early = -1
         self._xla_end = threading.Lock()
         self._xla_limit: threading.Timer | None = None
         self._xla_is_due = False
@@ -185,9 +186,11 @@ class Recording:
         _native.set_step_marker(self._xla.step_marker)
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
-        if tid in self._threads:
-            # The program's devices came up late: this thread's first span lies before XLA's session.
+        if tid in self._threads or (self._stacks.running and tid == threading.main_thread().native_id):
+            # The program's devices came up late: this thread's first span lies before XLA's session. The main thread is
+            # sampled even if it never has one.
             self._xla.mark_thread(tid)
+            self._marked_early = tid
 
     def _limit_xla(self, seconds: float, then: Callable[[], object]) -> None:
         """Call ``then`` after ``seconds``, 0 for never: XLA keeps every event in memory, and programs run for days."""
@@ -228,7 +231,7 @@ class Recording:
     def _thread_seen(self, tid: int) -> None:
         """Called by the recorder at each thread's first event, on that thread."""
         self._threads.add(tid)
-        if self._xla.running:
+        if self._xla.running and tid != self._marked_early:
             self._xla.mark_thread(tid)
 
     def stop(self, drain_timeout_s: float, block_error: str | None = None, note: str | None = None) -> None:
