@@ -28,8 +28,6 @@ enum {
     LONGEST_PERIOD_NS = 1000000000,
     /* Taking the GIL from a running thread switches it off a CPU and on again, and cools its caches: measured 3 to 8 us. */
     HAND_OVER_NS = 8000,
-    /* A free GIL is taken in less; where it took longer, a thread was running with it. */
-    FREE_GIL_NS = 50000,
     USUAL_COST_NS = 20000, /* of one look, until there are enough of them */
     /* What the first looks may cost beyond the bound: everything is cold, and every frame is new. */
     ADVANCE_NS = 500000,
@@ -48,7 +46,7 @@ struct target {
 
 /* The sampler thread's own view of a target. */
 struct seen {
-    bool known, gone;
+    bool known, gone, was_on;
     int64_t at_ns, cpu_ns;
     uint32_t stack;
 };
@@ -62,7 +60,7 @@ static struct {
     pthread_cond_t changed;
     bool running, stop, ended;
     uint32_t generation;
-    int64_t period_ns;
+    int64_t period_ns, switch_ns; /* switch_ns: for how long Python lets a thread keep the GIL that another asks for */
     struct totals totals;
 } sampler = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -216,6 +214,7 @@ static bool add_sample(const struct target *target, struct seen *seen, uint64_t 
         xpr_add_sample(&sample);
     }
     seen->known = true;
+    seen->was_on = is_on;
     seen->at_ns = now_ns;
     seen->cpu_ns = cpu_ns;
     return was_known;
@@ -238,7 +237,9 @@ static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count
         if (!read_cpu(targets[i].cpu_clock, &asked_cpu_ns[i])) {
             seen[i].gone = true;
         } else if (seen[i].known && asked_cpu_ns[i] == seen[i].cpu_ns) {
-            add_sample(&targets[i], &seen[i], tick, asked_cpu_ns[i], false);
+            /* On a full machine a thread at work may wait long for a CPU. */
+            bool is_on = seen[i].was_on && is_runnable(targets[i].os_tid);
+            add_sample(&targets[i], &seen[i], tick, asked_cpu_ns[i], is_on);
             look.samples++;
             look.without_gil++;
         } else {
@@ -250,20 +251,22 @@ static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count
     int64_t asked_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
     PyEval_RestoreThread(own);
     int64_t got_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
-    look.taken_by_force = got_ns - asked_ns > FREE_GIL_NS;
+    /* Sooner than that it was free, or its thread gave it up. */
+    look.taken_by_force = got_ns - asked_ns >= sampler.switch_ns - sampler.switch_ns / 8;
     /* A new frame object must not set off a collection, which would run the program's finalizers on this thread. */
     int collects = PyGC_Disable();
     for (uint32_t i = first; i < count; i++) {
-        int64_t cpu_ns;
+        int64_t before_ns, cpu_ns;
         PyThreadState *state = wants_stack[i] ? state_of(&targets[i]) : NULL;
         if (!state) continue; /* its clock will tell if it has ended */
         uint64_t tick = xpr_clock_now();
+        if (!read_cpu(targets[i].cpu_clock, &before_ns)) continue;
         seen[i].stack = stack_of(state);
         if (!read_cpu(targets[i].cpu_clock, &cpu_ns)) continue;
-        int64_t used_ns = cpu_ns - asked_cpu_ns[i];
-        /* A thread that we made wait for the GIL is at work if it used the time until then, or, on a full machine, a part
-         * of it. One that does not need the GIL works on meanwhile, or is ready to. */
-        bool is_on = look.taken_by_force ? used_ns * 16 > got_ns - asked_ns : used_ns > 0 || is_runnable(targets[i].os_tid);
+        /* A thread that we made wait for the GIL now waits like any other: it was at work if it used the CPU until then. One
+         * that does not need the GIL works on meanwhile, or is ready to. */
+        bool is_on = look.taken_by_force && cpu_ns > asked_cpu_ns[i];
+        if (!look.taken_by_force) is_on = cpu_ns > before_ns || is_runnable(targets[i].os_tid);
         look.samples += add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
     }
     if (collects) PyGC_Enable();
@@ -390,11 +393,12 @@ static const char *why_not(void) {
 }
 
 static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"main_ident", "main_tid", "period_ns", NULL};
+    static char *names[] = {"main_ident", "main_tid", "switch_ns", "period_ns", NULL};
     unsigned long main_ident;
     unsigned int main_tid;
-    long long period_ns = 10000000;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "kI|$L:sampler_start", names, &main_ident, &main_tid, &period_ns)) return NULL;
+    long long switch_ns, period_ns = 10000000;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "kIL|$L:sampler_start", names, &main_ident, &main_tid, &switch_ns, &period_ns))
+        return NULL;
     if (period_ns < 1000000 || period_ns > LONGEST_PERIOD_NS) {
         PyErr_SetString(PyExc_ValueError, "period_ns: wants 1 ms to 1 s");
         return NULL;
@@ -415,6 +419,7 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
         memset(frame_cache, 0, sizeof frame_cache);
         sampler.generation = xpr_recording();
         sampler.period_ns = period_ns;
+        sampler.switch_ns = switch_ns;
         sampler.stop = sampler.ended = false;
         atomic_store(&target_count, 1);
         error = start_thread();
@@ -462,7 +467,7 @@ static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
 
 static PyMethodDef functions[] = {
     {"sampler_start", (PyCFunction)(void (*)(void))sampler_start, METH_VARARGS | METH_KEYWORDS,
-     "sampler_start(main_ident, main_tid, *, period_ns=10000000)\n--\n\n"
+     "sampler_start(main_ident, main_tid, switch_ns, *, period_ns=10000000)\n--\n\n"
      "Samples, from now to sampler_stop, the stacks of the threads that record steps or input spans; until there are any,\n"
      "that of the main thread. Raises RuntimeError where that cannot be done, OSError where there is no thread for it."},
     {"sampler_stop", sampler_stop, METH_NOARGS,

@@ -63,6 +63,24 @@ with capture(RUN, xla=False):
     assert waiting["spin"] <= at_work["spin"] / 4
 
 
+def test_a_thread_that_waits_for_a_cpu_is_at_work(program: Any) -> None:
+    outcome = program(
+        SPIN
+        + """
+import subprocess
+hog = "import time\\nend = time.time() + 4\\nwhile time.time() < end: pass"
+hogs = [subprocess.Popen([sys.executable, "-c", hog]) for _ in range(len(os.sched_getaffinity(0)))]
+os.nice(10)
+with capture(RUN, xla=False), step(0):
+    spin(0.15)
+for process in hogs: process.kill(); process.wait()
+"""
+    )
+    at_work, waiting = functions(outcome, on=True), functions(outcome, on=False)
+    assert at_work["spin"] >= 3
+    assert waiting["spin"] <= at_work["spin"] / 4
+
+
 def test_its_cost_stays_in_the_bound_that_it_measures(program: Any) -> None:
     outcome = program(SPIN + "with capture(RUN, xla=False), step(0):\n    spin(3)\n", timeout_s=120)
     document = outcome.document()

@@ -43,7 +43,8 @@ class StackSampler:
         main = threading.main_thread()
         if main.ident is None or main.native_id is None:
             raise RuntimeError("the main thread has no id")
-        _native.sampler_start(main.ident, main.native_id, period_ns=PERIOD_NS)
+        switch_ns = round(sys.getswitchinterval() * 1e9)
+        _native.sampler_start(main.ident, main.native_id, switch_ns, period_ns=PERIOD_NS)
         self.running = True
 
     def stop(self) -> dict[str, Any]:
