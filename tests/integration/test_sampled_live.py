@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
 TOLERANCE = 0.10
-STEPS = 12
+STEPS = 30
 LEAST_NAMED = 0.5
 """Part of the planted cause that is named at least. A look costs more on a full machine, so there are fewer of them,
 and a stretch of time that no look fell into stays unknown."""
