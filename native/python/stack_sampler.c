@@ -256,17 +256,15 @@ static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count
     /* A new frame object must not set off a collection, which would run the program's finalizers on this thread. */
     int collects = PyGC_Disable();
     for (uint32_t i = first; i < count; i++) {
-        int64_t before_ns, cpu_ns;
+        int64_t cpu_ns;
         PyThreadState *state = wants_stack[i] ? state_of(&targets[i]) : NULL;
         if (!state) continue; /* its clock will tell if it has ended */
         uint64_t tick = xpr_clock_now();
-        if (!read_cpu(targets[i].cpu_clock, &before_ns)) continue;
         seen[i].stack = stack_of(state);
         if (!read_cpu(targets[i].cpu_clock, &cpu_ns)) continue;
-        /* A thread that we made wait for the GIL now waits like any other: it was at work if it used the CPU until then. One
-         * that does not need the GIL works on meanwhile, or is ready to. */
-        bool is_on = look.taken_by_force && cpu_ns > asked_cpu_ns[i];
-        if (!look.taken_by_force) is_on = cpu_ns > before_ns || is_runnable(targets[i].os_tid);
+        /* By now it may wait for the GIL that we hold. But if its clock went on since we asked for the GIL, it was at work
+         * then; else it may be ready for a CPU that others have. */
+        bool is_on = cpu_ns > asked_cpu_ns[i] || is_runnable(targets[i].os_tid);
         look.samples += add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
     }
     if (collects) PyGC_Enable();
