@@ -25,7 +25,7 @@ class Kind(IntEnum):
     SPAN = 1
     """A ``trace`` interval of the user's program."""
     STEP = 2
-    """A ``step`` interval; argument ``step_num``."""
+    """A ``step`` interval; arguments ``step_num`` and ``cpu_ns``, the CPU time of its thread in it."""
     INPUT = 3
     """Waiting for the next batch (``wrap_input``, ``input_wait``)."""
     CHECKPOINT = 4
@@ -36,6 +36,8 @@ class Kind(IntEnum):
     """A sampled value; argument ``value``; duration 0."""
     COMPILE = 7
     """A tracing, lowering or compile interval reported by jax.monitoring; argument ``fun_name``."""
+    GC = 8
+    """A collection of garbage by Python; arguments ``generation``, ``collected``."""
 
 
 class ArgKind(IntEnum):
@@ -109,6 +111,22 @@ TABLES: dict[str, pa.Schema] = {
         ("value", pa.int64()),
     ),
     "texts": _schema(("text", pa.large_string())),
+    # Sampled Python stacks. One row per sample: `line` was at `time_ps` in `stack` (null: no Python frame, or one past
+    # the recorder's limits), at work (`on_cpu`: on a CPU, or ready for one that others had) or waiting; in the
+    # `interval_ps` since it was last looked at it used `cpu_ps` of a CPU. Sorted by (line, time_ps).
+    "stack_samples": _schema(
+        ("line", pa.int32()),
+        ("time_ps", pa.int64()),
+        ("interval_ps", pa.int64()),
+        ("cpu_ps", pa.int64()),
+        ("on_cpu", pa.bool_()),
+        ("stack", pa.int32(), True),
+    ),
+    # One row per frame of each distinct stack, sorted by (stack, depth); depth 0 is innermost. `frame` is a row of
+    # frames, null for the frames past the depth limit, or one past the limit of frames.
+    "stacks": _schema(("stack", pa.int32()), ("depth", pa.int32()), ("frame", pa.int32(), True)),
+    # Places in Python code. `file` as the code object has it, `function` its qualified name; `source_line` 0: unknown.
+    "frames": _schema(("file", _name), ("function", _name), ("source_line", pa.int32())),
     # Facts about a plane or a program that belong to no event (plane stats, Task Environment).
     "plane_args": _schema(
         ("plane", pa.string()),
@@ -278,6 +296,8 @@ TABLES: dict[str, pa.Schema] = {
     ),
     # One row per gap piece (cut at window boundaries), cause and step. method: order, interval, none.
     # `event`: the host event that is the evidence; `evidence`: its name, or the names of the open spans for unknown.
+    # `stack`: the sampled stack that is the evidence instead (`stack` of stacks); `evidence` is then its place in the
+    # user's code, `file.py:line function`, and `event` the span that was open and says nothing.
     "gaps": _schema(
         ("lane", pa.int32()),
         ("window", pa.int32()),
@@ -289,6 +309,7 @@ TABLES: dict[str, pa.Schema] = {
         ("launch", pa.int32(), True),
         ("method", pa.string()),
         ("event", pa.int64(), True),
+        ("stack", pa.int32(), True),
         ("evidence", pa.string()),
     ),
     # One row per window and class: the partial of the breakdown analysis. The exclusive picoseconds of a window sum to

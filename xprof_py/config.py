@@ -22,7 +22,8 @@ class Settings:
     """What a capture runs with.
 
     ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
-    ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler (True, False, "auto").
+    ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each
+    True, False, "auto").
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
     on behind it. ``xla_limit_s``: XLA's profiler stops after the step in which it has run so long, 0 for never; it
     keeps all events in memory. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
@@ -32,6 +33,7 @@ class Settings:
     budget_bytes: int = 1 << 30
     ring_bytes: int = 4 << 20
     xla: Choice = "auto"
+    stacks: Choice = "auto"
     host_tracer_level: int = 2
     stop_timeout_s: float = 60.0
     drain_timeout_s: float = 10.0
@@ -85,6 +87,7 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "budget_bytes": _integer(1 << 16, 1 << 50),
     "ring_bytes": _integer(1 << 12, 1 << 36),
     "xla": choice,
+    "stacks": choice,
     "host_tracer_level": _integer(0, 3),
     "stop_timeout_s": _seconds,
     "drain_timeout_s": _seconds,

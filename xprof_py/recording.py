@@ -16,8 +16,10 @@ from typing import Any
 
 from xprof_py import _native
 from xprof_py.collectors.drain import drain, fence
+from xprof_py.collectors.gc_pauses import GcPauses
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
+from xprof_py.collectors.stacks import StackSampler
 from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
 from xprof_py.messages import warn
@@ -52,8 +54,11 @@ class Recording:
         self._host = HostRecorder(settings.budget_bytes, settings.ring_bytes)
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
+        self._stacks = StackSampler()
+        self._gc = GcPauses()
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
+        self._marked_early = -1
         self._xla_end = threading.Lock()
         self._xla_limit: threading.Timer | None = None
         self._xla_is_due = False
@@ -66,6 +71,9 @@ class Recording:
         self._collectors["host"] = {"used": False, "why": "not started"}
         self._collectors["xla"] = {"used": False, "why": "not started" if self._xla_pending else "switched off"}
         self._collectors["compiles"] = {"used": False, "why": "not started"}
+        self._collectors["gc"] = {"used": False, "why": "not started"}
+        off = settings.stacks is False
+        self._collectors["stacks"] = {"used": False, "why": "switched off" if off else "not started"}
         for name in idle:
             self._collectors[name] = {"used": False, "why": NOT_BUILT}
 
@@ -102,6 +110,7 @@ class Recording:
                 self._collectors["host"] = {"used": False, "why": "could not start", "error": str(error)}
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()
+            self._begin_evidence()
             self.try_xla()
             self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
         self._write("recording")
@@ -128,6 +137,39 @@ class Recording:
             except Exception as error:
                 self._collectors["compiles"] = {"used": False, "why": "could not start", "error": str(error)}
 
+    def _begin_evidence(self) -> None:
+        """Begin what explains the host's time beside annotations: collections of garbage, sampled stacks."""
+        if not self._host.running:
+            return
+        self._gc.start()
+        self._collectors["gc"] = {"used": True}
+        if self.settings.stacks is False:
+            return
+        try:
+            self._stacks.start()
+            self._collectors["stacks"] = {"used": True}
+        except Exception as error:
+            self._collectors["stacks"] = {"used": False, "why": "could not start", "error": str(error)}
+            if self.settings.stacks is True:
+                self.say(f"stacks are not sampled: {error}")
+
+    def _end_evidence(self) -> None:
+        self._gc.stop()
+        if self._collectors["gc"]["used"]:
+            self._collectors["gc"].update(
+                pauses=self._gc.pauses, recorded=self._gc.recorded, pause_s=round(self._gc.pause_ns / 1e9, 6)
+            )
+        if not self._stacks.running:
+            return
+        try:
+            totals = self._stacks.stop()
+        except Exception as error:
+            self.say(f"the stack sampler did not stop cleanly: {error}")
+            return
+        self.document["overhead"]["stacks"] = totals
+        if not totals.get("ended", True):
+            self.say("the stack sampler did not end within 2 s of being told to")
+
     def _start_xla(self) -> None:
         fence.prepare()
         try:
@@ -144,9 +186,11 @@ class Recording:
         _native.set_step_marker(self._xla.step_marker)
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
-        if tid in self._threads:
-            # The program's devices came up late: this thread's first span lies before XLA's session.
+        if tid in self._threads or (self._stacks.running and tid == threading.main_thread().native_id):
+            # The program's devices came up late: this thread's first span lies before XLA's session. The main thread is
+            # sampled even if it never has one.
             self._xla.mark_thread(tid)
+            self._marked_early = tid
 
     def _limit_xla(self, seconds: float, then: Callable[[], object]) -> None:
         """Call ``then`` after ``seconds``, 0 for never: XLA keeps every event in memory, and programs run for days."""
@@ -187,7 +231,7 @@ class Recording:
     def _thread_seen(self, tid: int) -> None:
         """Called by the recorder at each thread's first event, on that thread."""
         self._threads.add(tid)
-        if self._xla.running:
+        if self._xla.running and tid != self._marked_early:
             self._xla.mark_thread(tid)
 
     def stop(self, drain_timeout_s: float, block_error: str | None = None, note: str | None = None) -> None:
@@ -297,11 +341,13 @@ class Recording:
         self.when_xla_is_due = None
         self._xla_pending = False
         self._compiles.stop()
+        self._gc.stop()
         self._done.set()
 
     def _stop_host(self) -> None:
         if not self._host.running:
             return
+        self._end_evidence()
         try:
             self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)
         except Exception as error:

@@ -15,13 +15,16 @@ Fields (JSON; absent or null where nothing is known):
     start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler
-    collectors                  host, xla, compiles, cuda, ...: {used, why, error, note, ...}; xla.start and xla.stop
-                                are as start and stop above: XLA may begin later and, at its limit, end earlier;
-                                drained is about its end
+    collectors                  host, xla, compiles, gc, stacks, cuda, ...: {used, why, error, note, ...}; xla.start and
+                                xla.stop are as start and stop above: XLA may begin later and, at its limit, end
+                                earlier; drained is about its end
     files                       shard, xplane: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
-                                recorder: the recorder's totals
+                                recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,
+                                without_gil (of threads that had not moved), taken_by_force (looks that took the GIL
+                                from a running thread), cost_ns (CPU time, with that of such threads to stop and
+                                go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out
     messages                    [{severity, message}]
 """
 

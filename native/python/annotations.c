@@ -79,6 +79,8 @@ static void record(xpr_span *span, uint64_t end, uint32_t generation) {
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = span->start;
     slots[0].duration = end > span->start ? end - span->start : 0;
+    if (span->kind == XPR_STEP) /* a step that another thread leaves used the CPU of two */
+        span->cpu_ns = span->thread == log->index ? xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - span->cpu_ns : -1;
     unsigned n = xpr_encode(slots, span, generation);
     xpr_log_append(log, slots, n);
 }
@@ -103,8 +105,10 @@ void xpr_span_enter(xpr_span *span) {
             return;
         }
     }
+    if ((is_step || span->kind == XPR_INPUT) && !log->sampled) xpr_sampler_offer(log);
     span->thread = log->index;
     span->generation = generation;
+    if (is_step) span->cpu_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     span->start = xpr_clock_now();
     if (is_step && xpr_step_marker) {
         PyObject *marker = xpr_enter_step_marker(span);
@@ -137,6 +141,7 @@ void xpr_add_open_spans(uint32_t generation) {
             struct xpr_event slots[XPR_MAX_SLOTS];
             slots[0].start = span->start;
             slots[0].duration = XPR_DURATION_OPEN;
+            span->cpu_ns = -1;
             uint32_t thread = span->thread;
             unsigned n = xpr_encode(slots, span, generation);
             xpr_recorder_add_open(thread, slots, n);
@@ -297,7 +302,7 @@ static PyObject *record_past(PyObject *module, PyObject *const *args, Py_ssize_t
     }
     long kind = PyLong_AsLong(args[1]);
     if (kind == -1 && PyErr_Occurred()) return NULL;
-    if (kind < XPR_SPAN || kind > XPR_COMPILE || kind == XPR_STEP || kind == XPR_COUNTER) {
+    if (kind < XPR_SPAN || kind > XPR_GC || kind == XPR_STEP || kind == XPR_COUNTER) {
         PyErr_Format(PyExc_ValueError, "record_past cannot record kind %ld", kind);
         return NULL;
     }
@@ -381,6 +386,6 @@ int xpr_add_spans(PyObject *module) {
 
 int xpr_py_add_recorder(PyObject *module) {
     if (xpr_add_values(module) < 0 || xpr_add_spans(module) < 0) return -1;
-    if (xpr_add_decorated(module) < 0) return -1;
+    if (xpr_add_decorated(module) < 0 || xpr_add_sampler(module) < 0) return -1;
     return xpr_add_session(module);
 }

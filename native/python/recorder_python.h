@@ -15,6 +15,7 @@ enum xpr_kind {
     XPR_MARK = 5,
     XPR_COUNTER = 6,
     XPR_COMPILE = 7,
+    XPR_GC = 8,
 };
 
 enum { XPR_INLINE_VALUES = 4 };
@@ -28,6 +29,7 @@ typedef struct xpr_span {
     PyObject *kwnames;    /* tuple of the arguments' keys, or NULL */
     PyObject **values;    /* of the arguments; for a step its number comes first and has no key */
     uint64_t start;       /* ticks; valid while generation is not 0 */
+    int64_t cpu_ns;       /* of a step: its thread's CPU clock as it began, then the CPU time that it used; -1: not known */
     uint32_t generation;  /* of the capture in which it was entered, 0: not to be recorded */
     uint32_t thread;      /* index of the thread that entered it */
     uint32_t depth;       /* how often it is entered and not yet left, counted also while nothing records */
@@ -70,9 +72,13 @@ void xpr_exit_step_marker(PyObject *marker);
 /* The name of a step: its name argument or "train". New reference. */
 PyObject *xpr_step_name(const xpr_span *step);
 
+/* stack_sampler.c: a thread that records its first step or input span offers itself to the stack sampler. */
+void xpr_sampler_offer(struct xpr_log *log);
+
 int xpr_add_values(PyObject *module);
 int xpr_add_spans(PyObject *module);
 int xpr_add_decorated(PyObject *module);
 int xpr_add_session(PyObject *module);
+int xpr_add_sampler(PyObject *module);
 
 #endif

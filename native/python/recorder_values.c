@@ -20,7 +20,7 @@ static struct {
     uint8_t event_kind;
 } schemas[SCHEMA_CACHE];
 
-static PyObject *key_name, *key_step_num, *key_value, *default_names[XPR_COMPILE + 1];
+static PyObject *key_name, *key_step_num, *key_value, *key_cpu_ns, *default_names[XPR_GC + 1];
 
 static unsigned slot_of(const void *address, uint64_t salt, unsigned room) {
     uintptr_t a = ((uintptr_t)address >> 4) + (uintptr_t)(salt * 0x9E3779B97F4A7C15u >> 20);
@@ -167,6 +167,7 @@ static uint16_t schema_slow(const xpr_span *span, unsigned count, uint64_t kinds
         if (span->kind == XPR_STEP && is_name_key(key)) continue;
         keys[n++] = string_id(key, generation, XPR_USE_NAME, &is_new);
     }
+    if (n < count) keys[n++] = string_id(key_cpu_ns, generation, XPR_USE_NAME, &is_new);
     return (uint16_t)xpr_intern_schema(keys, count, kinds);
 }
 
@@ -215,6 +216,14 @@ unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t gene
         }
         kinds |= (uint64_t)encode_value(span->values[i], generation, &bits[count]) << (4 * count);
         count++;
+    }
+    if (span->kind == XPR_STEP && span->cpu_ns >= 0) {
+        if (count < XPR_MAX_ARGS) {
+            kinds |= (uint64_t)XPR_ARG_INT << (4 * count);
+            bits[count++] = (uint64_t)span->cpu_ns;
+        } else {
+            xpr_count_dropped_args(1);
+        }
     }
     if (count == 0) return 1;
     uint16_t schema = schema_id(span, count, kinds, generation);
@@ -287,12 +296,14 @@ void xpr_forget_names(void) {
 int xpr_add_values(PyObject *module) {
     static const char *const texts[] = {[XPR_SPAN] = "span",   [XPR_STEP] = "train", [XPR_INPUT] = "input",
                                         [XPR_CHECKPOINT] = "checkpoint", [XPR_MARK] = "mark",
-                                        [XPR_COUNTER] = "counter",       [XPR_COMPILE] = "compile"};
+                                        [XPR_COUNTER] = "counter",       [XPR_COMPILE] = "compile",
+                                        [XPR_GC] = "gc"};
     key_name = PyUnicode_InternFromString("name");
     key_step_num = PyUnicode_InternFromString("step_num");
     key_value = PyUnicode_InternFromString("value");
-    if (!key_name || !key_step_num || !key_value) return -1;
-    for (int i = XPR_SPAN; i <= XPR_COMPILE; i++)
+    key_cpu_ns = PyUnicode_InternFromString("cpu_ns");
+    if (!key_name || !key_step_num || !key_value || !key_cpu_ns) return -1;
+    for (int i = XPR_SPAN; i <= XPR_GC; i++)
         if (!(default_names[i] = PyUnicode_InternFromString(texts[i]))) return -1;
     return module ? 0 : -1;
 }

@@ -44,6 +44,9 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     xpr_bytes_free(&c->thread_records);
     xpr_bytes_free(&c->new_threads);
     xpr_bytes_free(&c->open_events);
+    xpr_bytes_free(&c->frames);
+    xpr_bytes_free(&c->stacks);
+    c->samples_written = c->samples_dropped = 0;
     c->over_budget = c->removed = c->finished = false;
     c->reentered = c->hook_errors = 0;
     c->clock_interval_ns = ROUND_NS / 2;
@@ -184,12 +187,26 @@ static struct seen *look(struct xpr_capture *c, size_t *n) {
     return seen;
 }
 
+/* Samples that find no place are dropped, and counted: what they mention is kept for the next ones. */
+static void add_samples(struct xpr_capture *c, struct xpr_bytes *samples, bool context_written, bool insist) {
+    uint64_t count = samples->used / sizeof(struct xpr_sample_record);
+    if (context_written && add_whole(c, XPR_CHUNK_FRAMES, &c->frames, insist) &&
+        add_whole(c, XPR_CHUNK_STACKS, &c->stacks, insist) && add_whole(c, XPR_CHUNK_SAMPLES, samples, insist))
+        c->samples_written += count;
+    else
+        c->samples_dropped += count;
+    xpr_bytes_free(samples);
+}
+
 static void drain_round(struct xpr_capture *c, bool last) {
     size_t n;
     struct seen *seen = look(c, &n);
     if (!seen) return;
-    /* After the heads: the strings of every event up to them are interned by now. */
-    struct xpr_bytes strings, schemas;
+    /* After the heads and the samples: the strings that they mention are interned by now. */
+    struct xpr_bytes frames, stacks, samples, strings, schemas;
+    xpr_samples_take(&frames, &stacks, &samples);
+    append(&c->frames, &frames);
+    append(&c->stacks, &stacks);
     xpr_strings_take(&strings, &schemas);
     append(&c->strings, &strings);
     append(&c->schemas, &schemas);
@@ -205,6 +222,7 @@ static void drain_round(struct xpr_capture *c, bool last) {
                            add_whole(c, XPR_CHUNK_SCHEMAS, &c->schemas, last) &&
                            add_whole(c, XPR_CHUNK_THREADS, &c->thread_records, last);
     for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
+    add_samples(c, &samples, context_written, last);
     add_losses(c, seen, n, last, last);
     retire(c, seen, n);
     free(seen);
@@ -233,6 +251,19 @@ static void add_open_events(struct xpr_capture *c) {
     c->gone.dropped_error += failed;
     pthread_mutex_unlock(&c->lock);
     xpr_bytes_free(&open);
+}
+
+static void add_sampler(struct xpr_capture *c) {
+    struct xpr_sample_counts counts = xpr_samples_counts();
+    if (!counts.added) return;
+    struct xpr_sampler_record record = {
+        .written = c->samples_written,
+        .dropped = c->samples_dropped + counts.dropped,
+        .more_frames = counts.more_frames,
+        .more_stacks = counts.more_stacks,
+    };
+    struct xpr_part part = {&record, sizeof record};
+    xpr_writer_add(&c->writer, XPR_CHUNK_SAMPLER, 0, &part, 1, true);
 }
 
 static void add_end(struct xpr_capture *c) {
@@ -296,6 +327,7 @@ static void settle(struct xpr_capture *c) {
     }
     c->string_counts = xpr_strings_counts();
     xpr_strings_clear();
+    xpr_samples_clear();
 }
 
 void *xpr_drain(void *capture) {
@@ -307,6 +339,7 @@ void *xpr_drain(void *capture) {
     }
     drain_round(c, true);
     add_open_events(c);
+    add_sampler(c);
     add_end(c);
     bool removed = xpr_writer_close(&c->writer);
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "recorder/recorder.h"
+#include "recorder/samples.h"
 #include "recorder/shard_writer.h"
 
 enum xpr_state { XPR_IDLE, XPR_STARTING, XPR_RECORDING, XPR_FINISHING };
@@ -41,6 +42,8 @@ struct xpr_capture {
     uint64_t ring_bytes;
     struct xpr_writer writer;
     struct xpr_bytes strings, schemas, thread_records; /* taken, not yet written: a failed write must not lose them */
+    struct xpr_bytes frames, stacks; /* as well */
+    uint64_t samples_written, samples_dropped;
     bool over_budget;
     uint32_t clock_samples;
     int64_t last_clock_ns, clock_interval_ns;

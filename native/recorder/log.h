@@ -21,6 +21,7 @@ struct xpr_log {
     struct xpr_event *ring;
     _Atomic uint32_t generation;
     uint32_t index; /* of the thread in the shard */
+    bool sampled;   /* the stack sampler knows the thread */
     _Atomic uint64_t accepted, dropped_ring;
     atomic_bool dead; /* the thread has ended */
 

@@ -57,9 +57,11 @@ static void init_locks(void) {
 static void before_fork(void) {
     pthread_mutex_lock(&capture.lock);
     xpr_strings_lock();
+    xpr_samples_lock();
 }
 
 static void after_fork_parent(void) {
+    xpr_samples_unlock();
     xpr_strings_unlock();
     pthread_mutex_unlock(&capture.lock);
 }
@@ -68,6 +70,7 @@ static void after_fork_parent(void) {
 static void after_fork_child(void) {
     atomic_store(&xpr_active, 0);
     xpr_strings_after_fork_child();
+    xpr_samples_after_fork_child();
     if (capture.state != XPR_IDLE) xpr_writer_close(&capture.writer);
     while (capture.logs) {
         struct xpr_log *next = capture.logs->next;
@@ -128,6 +131,7 @@ int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_by
     if (busy) return EBUSY;
 
     capture.ring_bytes = power_of_two(ring_bytes);
+    xpr_samples_reset();
     int error = xpr_strings_reset();
     if (!error) error = xpr_writer_open(&capture.writer, path, budget_bytes, capture.ring_bytes);
     if (!error) error = xpr_drain_prepare(&capture);
@@ -202,6 +206,7 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         }
         map_ring(log);
         log->index = capture.threads++;
+        log->sampled = false;
         log->reported_drops = 0;
         log->seen_tail = atomic_load(&log->head);
         atomic_store(&log->tail, log->seen_tail);

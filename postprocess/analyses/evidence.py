@@ -2,7 +2,8 @@
 
 Per (cause, evidence, source, phase of the step) over the pieces of gaps: picoseconds and pieces. The
 evidence is the name of the span that decided (for `unknown`: of the span that was open and says nothing); its source is
-the code that it names itself (`wrap_input` does).
+the code that it names itself (`wrap_input` does). Where a sampled stack decided, evidence and source are its place in
+the user's code.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.join.columns import Events, integers
+from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.profile import Profile
 
 KEYS = ["cause", "evidence", "source", "phase"]
@@ -33,6 +35,12 @@ def partial(profile: Profile) -> pa.Table:
     known[known] = has_source[event[known]]
     texts = {int(row): events.text_of(int(row)) for row in np.unique(source[event[known]])}
     where = ["" if not said else texts[int(source[at])] for at, said in zip(event, known, strict=True)]
+    stack = integers(gaps, "stack")
+    stacks = Stacks(profile)
+    places = {row: stacks.place(row) for row in np.unique(stack[stack >= 0]).tolist()}
+    for at in np.flatnonzero(stack >= 0).tolist():
+        place = places[int(stack[at])]
+        where[at] = place.source if place is not None else where[at]
     table = pa.table(
         {
             "cause": gaps["cause"],

@@ -20,6 +20,7 @@ from xprof_py.postprocess.join import intervals
 from xprof_py.postprocess.join.columns import Events, Int64
 from xprof_py.postprocess.join.host_activity import HostActivity, Piece
 from xprof_py.postprocess.join.host_names import Evidence
+from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.schema import CLASSES
 
@@ -33,9 +34,16 @@ CAUSE = {
 }
 
 
+Decider = tuple[int, int]
+"""(event, stack) that decided about a piece, each -1 without."""
+
+
 @dataclass(frozen=True)
 class GapRow:
-    """One row of the gaps table, without the window. ``launch``: row of launches, -1 without."""
+    """One row of the gaps table, without the window. ``launch``: row of launches, -1 without.
+
+    ``event`` and ``stack``: what the evidence is, -1 without.
+    """
 
     start_ps: int
     end_ps: int
@@ -46,6 +54,7 @@ class GapRow:
     method: str
     event: int
     evidence: str
+    stack: int = -1
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,7 @@ class GapCauses:
         events: Events,
         steps: Steps,
         activity: HostActivity,
+        stacks: Stacks,
         work_ends_ps: Int64,
         capture_start_ps: int,
         first_window_ps: int,
@@ -73,6 +83,7 @@ class GapCauses:
         self._events = events
         self._steps = steps
         self._activity = activity
+        self._stacks = stacks
         self._work_ends = np.sort(work_ends_ps)
         self._capture_start = capture_start_ps
         self._first_window = first_window_ps
@@ -149,12 +160,12 @@ class GapCauses:
 
     def _share_out(self, low: int, high: int, pieces: list[Piece], ended_by: GapEnd) -> list[GapRow]:
         weights: dict[tuple[int, int], int] = defaultdict(int)
-        by_event: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        deciders: dict[tuple[int, int], dict[Decider, int]] = defaultdict(lambda: defaultdict(int))
         for piece in pieces:
             step = self._steps.enclosing(piece.start_ps, ended_by.thread, only_thread=True)
             key = (CLASSES.index(CAUSE[piece.evidence]), step)
             weights[key] += piece.end_ps - piece.start_ps
-            by_event[key][piece.event] += piece.end_ps - piece.start_ps
+            deciders[key][piece.event, piece.stack] += piece.end_ps - piece.start_ps
         keys = sorted(weights)
         if not keys:
             return self._plain(low, high, "unknown", ended_by, [], "no host work began before the end of this gap")
@@ -163,7 +174,7 @@ class GapCauses:
         for key, share in zip(keys, shares, strict=True):
             if share == 0:
                 continue
-            event, evidence = self._strongest(by_event[key])
+            event, stack, evidence = self._strongest(deciders[key])
             rows.append(
                 GapRow(
                     low,
@@ -175,15 +186,36 @@ class GapCauses:
                     ended_by.method,
                     event,
                     evidence,
+                    stack,
                 )
             )
         return rows
 
-    def _strongest(self, lengths: dict[int, int]) -> tuple[int, str]:
-        """(event, name) of the name with the most time, and of its longest event; -1 where no span was open."""
-        by_name: dict[str, int] = defaultdict(int)
-        name_of = {e: self._events.names[self._events.name[e]] if e >= 0 else "no span was open" for e in lengths}
-        for event, length in lengths.items():
-            by_name[name_of[event]] += length
-        name = min(by_name, key=lambda text: (-by_name[text], text))
-        return min((e for e in lengths if name_of[e] == name), key=lambda e: (-lengths[e], e)), name
+    def _strongest(self, lengths: dict[Decider, int]) -> tuple[int, int, str]:
+        """(event, stack, evidence) of what has the most time: of spans of one name, of samples in one function.
+
+        Within it the text with the most time (lines of a function differ), and of that the longest event and stack; -1
+        where no span was open, or no stack decided.
+        """
+        words = {decider: self._words(*decider) for decider in lengths}
+        best = _longest([(words[d][0], length) for d, length in lengths.items()])
+        text = _longest([(words[d][1], length) for d, length in lengths.items() if words[d][0] == best])
+        of_text = [d for d in lengths if words[d] == (best, text)]
+        event, stack = min(of_text, key=lambda d: (-lengths[d], d))
+        return event, stack, text
+
+    def _words(self, event: int, stack: int) -> tuple[str, str]:
+        """What is added up as one, and the text that is shown."""
+        place = self._stacks.place(stack) if stack >= 0 else None
+        if place is not None:
+            return place.in_function, place.text
+        name = self._events.names[self._events.name[event]] if event >= 0 else "no span was open"
+        return name, name
+
+
+def _longest(lengths: list[tuple[str, int]]) -> str:
+    """The text with the most time; ties go to the lesser text."""
+    total: dict[str, int] = defaultdict(int)
+    for text, length in lengths:
+        total[text] += length
+    return min(total, key=lambda text: (-total[text], text))

@@ -1,7 +1,8 @@
 """What a host thread was doing, as a flat sequence of pieces with one evidence each (BREAKDOWN.md 5).
 
 At every moment the innermost open span that names compiler, input or checkpoint decides; without one, the innermost
-span. Waits for the device and compile intervals that no event states are put together here.
+span. What no span explains is divided among the samples of the thread's stack. Waits for the device and compile
+intervals that no event states are put together here.
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ import numpy as np
 from xprof_py.postprocess.join import host_names
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.host_names import Evidence
+from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.join.threads import markers
 from xprof_py.postprocess.schema import Kind
 
+_NEVER = 2**62
+
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a thread's time with one decider. ``event`` is the deciding event, -1 where no span was open."""
+    """A stretch of a thread's time with one decider. ``event`` is the deciding event, -1 where no span was open.
+
+    ``stack``: the sampled stack that decided, where the event (or its absence) says nothing; -1 without.
+    """
 
     start_ps: int
     end_ps: int
     evidence: Evidence
     event: int
+    stack: int = -1
 
 
 @dataclass(frozen=True)
@@ -43,9 +51,16 @@ class HostActivity:
     """The host threads of one process. Threads are worked out when first asked for."""
 
     def __init__(
-        self, events: Events, thread_of_line: Int64, host_line: Bool, steps: Steps, capture_start_ps: int
+        self,
+        events: Events,
+        thread_of_line: Int64,
+        host_line: Bool,
+        steps: Steps,
+        capture_start_ps: int,
+        samples: Samples,
     ) -> None:
         self._capture_start = capture_start_ps
+        self._samples = samples
         self._events = events
         self._steps = steps
         self._thread = thread_of_line[events.line] if events.count else events.line
@@ -73,6 +88,7 @@ class HostActivity:
             (Kind.INPUT, Evidence.INPUT),
             (Kind.CHECKPOINT, Evidence.CHECKPOINT),
             (Kind.COMPILE, Evidence.COMPILER),
+            (Kind.GC, Evidence.HOST),
         ):
             evidence = np.where(events.kind == kind, meaning, evidence)
         return np.where(is_root & (events.kind == Kind.PLAIN), Evidence.NOTHING, evidence)
@@ -120,9 +136,9 @@ class HostActivity:
         return sorted(waits, key=lambda wait: (wait.start_ps, wait.end_ps))
 
     def pieces(self, thread: int) -> list[Piece]:
-        """The thread's spans flattened: sorted, disjoint; between pieces no span was open."""
+        """The thread's time flattened: sorted, disjoint; between pieces no span was open and nothing was sampled."""
         if thread not in self._pieces:
-            self._pieces[thread] = self._flatten(thread)
+            self._pieces[thread] = self._sampled(thread, self._flatten(thread))
             self._starts[thread] = [piece.start_ps for piece in self._pieces[thread]]
         return self._pieces[thread]
 
@@ -141,11 +157,32 @@ class HostActivity:
                 continue
             if low > at:
                 out.append(Piece(at, low, Evidence.NOTHING, -1))
-            out.append(Piece(low, high, piece.evidence, piece.event))
+            out.append(Piece(low, high, piece.evidence, piece.event, piece.stack))
             at = high
         if at < end_ps:
             out.append(Piece(at, end_ps, Evidence.NOTHING, -1))
         return out
+
+    def _sampled(self, thread: int, pieces: list[Piece]) -> list[Piece]:
+        """The same with what names no cause, between the pieces as well, divided among the samples in it."""
+        if not self._samples.of_thread(thread):
+            return pieces
+        out: list[Piece] = []
+        at = self._capture_start
+        # After the last piece the samples end with the capture; `between` cuts what lies behind it.
+        for piece in (*pieces, Piece(_NEVER, _NEVER, Evidence.NOTHING, -1)):
+            out += self._divided(thread, Piece(at, piece.start_ps, Evidence.NOTHING, -1), only_sampled=True)
+            if piece.start_ps < _NEVER:
+                out += self._divided(thread, piece) if piece.evidence == Evidence.NOTHING else [piece]
+            at = max(at, piece.end_ps)
+        return out
+
+    def _divided(self, thread: int, piece: Piece, only_sampled: bool = False) -> list[Piece]:
+        found = [
+            Piece(start, end, evidence, piece.event, stack)
+            for start, end, evidence, stack in self._samples.divide(thread, piece.start_ps, piece.end_ps)
+        ]
+        return found or ([] if only_sampled else [piece])
 
     def _flatten(self, thread: int) -> list[Piece]:
         events = self._events

@@ -73,6 +73,18 @@ _CHECKPOINT = re.compile(
     r"(checkpoint|checkpoints|checkpointing|ckpt|orbax_(save|restore)|"
     r"(save|restore|write|load)_(checkpoint|ckpt|train_state|state|weights|params)|checkpoint_(save|restore|write))"
 )
+# Libraries whose frames are evidence by where they are, whatever the function is called.
+_LOADER_FILE = re.compile(
+    r"/torch/utils/data/|/torchdata/|/grain/(_src/)?python/|/tensorflow/python/data/|/tensorflow_datasets/|"
+    r"/datasets/(iterable_dataset|arrow_dataset)\.py$|/webdataset/|/nvidia/dali/|/xprof_py/inputs\.py$"
+)
+_CHECKPOINT_FILE = re.compile(
+    r"/orbax/checkpoint/|/flax/training/checkpoints\.py$|/torch/distributed/checkpoint/|/torch/serialization\.py$"
+)
+# What these call their functions is about arrays and programs, not about what the program wants of them.
+_NUMERIC_FILE = re.compile(r"(^|/)(jax|jaxlib|numpy)/|^<")
+_PROTOCOL = frozenset({"__next__", "__iter__", "__anext__", "__getitem__", "__call__"})
+
 _PYTHON_FRAME = re.compile(r"\$(?P<where>\S+) (?P<function>\S+)$")
 _IDLE_FUNCTIONS = frozenset(
     {"sleep", "wait", "acquire", "select", "poll", "epoll", "join", "recv", "accept", "get", "result", "read", "_wait"}
@@ -119,6 +131,21 @@ def evidence_of(name: str) -> Evidence:
     if function in _IDLE_FUNCTIONS:
         return Evidence.NOTHING
     return named_cause(function) or Evidence.HOST
+
+
+def frame_cause(file: str, function: str) -> Evidence:
+    """INPUT or CHECKPOINT where a frame of a sampled stack is known to mean it, else NOTHING.
+
+    ``file``: its path; ``function``: its qualified name. Of `__next__` and the like the class's name counts.
+    """
+    if _LOADER_FILE.search(file):
+        return Evidence.INPUT
+    if _CHECKPOINT_FILE.search(file):
+        return Evidence.CHECKPOINT
+    if _NUMERIC_FILE.search(file):
+        return Evidence.NOTHING
+    *outer, own = function.split(".")
+    return named_cause(outer[-1] if own in _PROTOCOL and outer else own)
 
 
 def function_name(text: str) -> str:

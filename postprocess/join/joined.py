@@ -22,6 +22,7 @@ from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
 from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_bound
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
+from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.steps import Steps, read_steps
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.join.windows import Windows, cover_lane, foreign_cover, make_windows
@@ -52,8 +53,9 @@ class _Join:
         self.thread_of_line = thread_of_line(profile, self.events)
         self.host_line = self._host_lines()
         self.steps: Steps = read_steps(self.events, self.thread_of_line)
+        self.samples = Samples(profile, self.thread_of_line)
         self.activity = HostActivity(
-            self.events, self.thread_of_line, self.host_line, self.steps, profile.capture_start_ps
+            self.events, self.thread_of_line, self.host_line, self.steps, profile.capture_start_ps, self.samples
         )
         self.launches: Launches = read_launches(self.events, self.host_line)
         self.ops: DeviceOps = read_ops(profile, self.events)
@@ -168,7 +170,9 @@ class _Join:
         starts, ends = ops.start_ps[mine], ops.open_end_ps[mine]
         tiles = [i for i in rows if windows.kind[i] != "nested"]
         # The first row of a lane is its head, which ends where the first window begins.
-        causes = GapCauses(self.events, self.steps, self.activity, ends, self.start, windows.end_ps[tiles[0]])
+        causes = GapCauses(
+            self.events, self.steps, self.activity, self.samples.stacks, ends, self.start, windows.end_ps[tiles[0]]
+        )
         cuts = sorted({windows.end_ps[i] for i in tiles})
         out: list[GapRow] = []
         last_launch = self._last_launch(lane)
@@ -213,7 +217,9 @@ class _Join:
 
     def _host_gaps(self, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
         """A process without a device: every window is gap on its step's thread."""
-        causes = GapCauses(self.events, self.steps, self.activity, np.empty(0, np.int64), self.start, self.start)
+        causes = GapCauses(
+            self.events, self.steps, self.activity, self.samples.stacks, np.empty(0, np.int64), self.start, self.start
+        )
         out = []
         for i in rows:
             low, high, step = windows.start_ps[i], windows.end_ps[i], windows.step[i]
@@ -555,6 +561,7 @@ def _gaps_table(rows: list[tuple[int, int, GapRow]]) -> pa.Table:
             "launch": [row[2].launch if row[2].launch >= 0 else None for row in rows],
             "method": [row[2].method for row in rows],
             "event": [row[2].event if row[2].event >= 0 else None for row in rows],
+            "stack": [row[2].stack if row[2].stack >= 0 else None for row in rows],
             "evidence": [row[2].evidence for row in rows],
         },
     )

@@ -85,6 +85,9 @@ def together(xspace: Profile, shard: Profile) -> Profile:
         "args": _texts_moved(_added(shard["args"], "event", events), texts),
         "lines": shard["lines"],
         "texts": shard["texts"],
+        "stack_samples": _added(_added(shard["stack_samples"], "line", lines), "time_ps", shift_ps),
+        "stacks": shard["stacks"],
+        "frames": shard["frames"],
         "diagnostics": shard["diagnostics"],
     }
     tables = dict(xspace.tables)

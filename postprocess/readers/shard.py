@@ -15,6 +15,7 @@ import pyarrow as pa
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.shard_stacks import ShardStacks
 from xprof_py.postprocess.readers.sniff import require_regular
 from xprof_py.postprocess.schema import ArgKind
 
@@ -74,6 +75,7 @@ class _Shard:
     clock: list[np.ndarray[Any, Any]] = field(default_factory=list)
     losses: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     end: dict[str, int] | None = None
+    stacks: ShardStacks = field(default_factory=ShardStacks)
     diagnostics: list[tuple[str, str, str, str, int, str]] = field(default_factory=list)
 
     def note(self, severity: str, code: str, place: str, count: int, message: str) -> None:
@@ -84,10 +86,10 @@ class _Shard:
 def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
-    Returns a Profile with the tables lines, events, args, texts and diagnostics. ``origin_ns`` is the REALTIME at the
-    first clock sample; ``start_ps`` follows REALTIME as it was steered, without its steps (a step is a diagnostic).
-    ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id, clock, budget_bytes, ring_bytes,
-    totals, finished.
+    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames and diagnostics.
+    ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
+    its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
+    clock, budget_bytes, ring_bytes, totals, finished.
 
     A shard that was cut off, or damaged after its header, gives what can be read and a row in diagnostics for the rest.
     Raises BadInputError if the file cannot be read or its header is not one of ours.
@@ -178,6 +180,8 @@ def _read_cut_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any,
         whole = len(body) // _SLOT_BYTES * _SLOT_BYTES
         if whole:
             shard.slots.append((thread, body[:whole]))
+    else:
+        shard.stacks.take_cut(kind, body)
 
 
 def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any]) -> bool:
@@ -204,7 +208,7 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
     elif kind == _END:
         shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}q", body.data), strict=True))
     else:
-        return False
+        return shard.stacks.take(kind, body)
     return True
 
 
@@ -277,14 +281,16 @@ def _profile(shard: _Shard) -> Profile:
         slot_count = slot_count[:0]
     events, args, texts, end_ps = _event_tables(shard, tick_map, slots, thread, first, slot_count)
     _note_losses(shard)
-    threads = sorted(shard.threads.items())
+    threads = _threads(shard)
+    line_of_tid = {tid: row for row, (_, tid, _) in enumerate(threads)}
+    sampled = shard.stacks.tables(shard.strings, line_of_tid, tick_map.to_ps if tick_map else None, shard.note)
     lines = schema.table(
         "lines",
         {
             "plane": [PLANE] * len(threads),
-            "name": [name for _, (_, name) in threads],
-            "line_id": [index for index, _ in threads],
-            "thread_id": [tid for _, (tid, _) in threads],
+            "name": [name for _, _, name in threads],
+            "line_id": [index for index, _, _ in threads],
+            "thread_id": [tid for _, tid, _ in threads],
             "source": ["shard"] * len(threads),
             "clock_domain": [shard.boot_id] * len(threads),
         },
@@ -294,7 +300,7 @@ def _profile(shard: _Shard) -> Profile:
     diagnostics = schema.table("diagnostics", dict(zip(schema.TABLES["diagnostics"].names, rows, strict=True)))
     metadata = {
         "pid": shard.pid,
-        "tids": [tid for _, (tid, _) in threads],
+        "tids": [tid for _, tid, _ in threads],
         "boot_id": shard.boot_id,
         "clock": _CLOCKS[shard.clock_kind],
         "budget_bytes": shard.budget_bytes,
@@ -302,7 +308,7 @@ def _profile(shard: _Shard) -> Profile:
         "finished": shard.end is not None,
         "totals": shard.end or {},
     }
-    tables = {"lines": lines, "events": events, "args": args, "texts": texts, "diagnostics": diagnostics}
+    tables = {"lines": lines, "events": events, "args": args, "texts": texts, "diagnostics": diagnostics, **sampled}
     return Profile(
         host=Path(shard.file).stem,
         origin_ns=origin_ns,
@@ -310,6 +316,15 @@ def _profile(shard: _Shard) -> Profile:
         capture_end_ps=max(last_ps, end_ps),
         metadata=metadata,
     ).with_tables(**tables)
+
+
+def _threads(shard: _Shard) -> list[tuple[int, int, str]]:
+    """(index, tid, name) of every line: threads with a log, then those that were only sampled."""
+    threads = [(index, tid, name) for index, (tid, name) in sorted(shard.threads.items())]
+    recorded = {tid for _, tid, _ in threads}
+    only_sampled = [tid for tid in shard.stacks.sampled_tids() if tid not in recorded]
+    last = max(shard.threads, default=-1)
+    return threads + [(last + 1 + i, tid, "sampled thread") for i, tid in enumerate(only_sampled)]
 
 
 def _find_events(

@@ -15,6 +15,7 @@ from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Events, Int64, dictionary, integers
 from xprof_py.postprocess.join.gaps import CAUSE
 from xprof_py.postprocess.join.host_activity import HostActivity
+from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.steps import read_steps
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.profile import Profile
@@ -62,7 +63,8 @@ def read_timeline(profile: Profile) -> Timeline:
     launch_line = integers(launches, "line")
     launching = sorted({int(threads[line]) for line in launch_line} | {int(t) for t in steps.thread[: steps.outer]})
     host_line = np.isin(threads, np.array(launching, np.int64))
-    activity = HostActivity(events, threads, host_line, steps, profile.capture_start_ps)
+    samples = Samples(profile, threads)
+    activity = HostActivity(events, threads, host_line, steps, profile.capture_start_ps, samples)
     work = _read_work(profile, events, threads)
     start = min([profile.capture_start_ps, *(int(s) for s in steps.start_ps[:1]), *(w.start_ps for w in work[:1])])
     end = max([profile.capture_end_ps, *(w.end_ps for w in work)])

@@ -15,7 +15,7 @@ UNIT_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9}
 
 CONTAINERS = ("while", "conditional", "call")
 HOST_SPANS = (
-    *("step", "input", "checkpoint", "span"),
+    *("step", "input", "checkpoint", "span", "gc"),
     *("dispatch", "launch", "lower", "compile", "trace"),
     *("wait", "read", "put", "linearize"),
 )
@@ -49,12 +49,23 @@ class Span:
     children: list[Span] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class StackSample:
+    """A sampled stack: where a thread was at one moment, innermost frame first, and whether it was at work."""
+
+    time_ps: int
+    on_cpu: bool
+    frames: tuple[tuple[str, int, str], ...]
+    """(file, line, function)"""
+
+
 @dataclass
 class Thread:
     """One host thread that runs Python."""
 
     name: str
     spans: list[Span]
+    samples: list[StackSample] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -230,6 +241,7 @@ def _check_inside(case: Case, source: str) -> None:
     times: list[tuple[str, int | None]] = []
     for thread in case.threads:
         times += [(f"{span.kind} {span.name}", span.end_ps or span.start_ps) for span in walk(thread.spans)]
+        times += [("a sample", sample.time_ps) for sample in thread.samples]
     for lane in case.lanes:
         times += [("copy", end_ps) for _, end_ps in lane.copies]
         for run in lane.runs:
@@ -341,7 +353,21 @@ def _read_program(case: Case, node: _Node) -> None:
 
 
 def _read_thread(case: Case, node: _Node) -> None:
-    case.threads.append(Thread(node.rest, [_span(case, child) for child in node.children]))
+    spans = [_span(case, child) for child in node.children if child.words[0] != "sample"]
+    samples = [_sample(case, child) for child in node.children if child.words[0] == "sample"]
+    case.threads.append(Thread(node.rest, spans, samples))
+
+
+def _sample(case: Case, node: _Node) -> StackSample:
+    if len(node.words) < 3 or node.words[2] not in ("on", "off"):
+        raise CaseError(f"{node.place}: expected sample TIME on|off FILE:LINE:FUNCTION...")
+    frames = []
+    for word in node.words[3:]:
+        file, line, function = (*word.split(":"), "", "")[:3]
+        if not (file and line.isdigit() and function):
+            raise CaseError(f"{node.place}: {word!r} is not FILE:LINE:FUNCTION")
+        frames.append((file, int(line), function))
+    return StackSample(_time(node.words[1], case, node.place), node.words[2] == "on", tuple(frames))
 
 
 def _span(case: Case, node: _Node) -> Span:

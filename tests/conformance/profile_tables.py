@@ -26,6 +26,7 @@ def profile_of(case: Case, spans_in: Where, order: list[int] | None = None) -> P
             [(ln.plane, ln.name, ln.line_id, ln.thread_id, ln.source, "boot-of-the-case") for ln in lines],
         ),
         **_event_tables(lines, texts),
+        **_stack_tables(case, lines),
         "texts": schema.table("texts", {"text": list(texts)}),
         "plane_args": _columns(
             "plane_args",
@@ -71,6 +72,27 @@ def _event_tables(lines: list[TraceLine], texts: dict[str, int]) -> dict[str, An
                     args.append((len(events), key, int(ArgKind.INT), value))
             events.append((row, event.name, int(event.kind), event.start_ps, event.duration_ps))
     return {"events": _columns("events", events), "args": _columns("args", args)}
+
+
+def _stack_tables(case: Case, lines: list[TraceLine]) -> dict[str, Any]:
+    """Samples lie on the shard's line of their thread, which a thread without spans of the user's does not have."""
+    row_of = {line.name: row for row, line in enumerate(lines) if line.source == "shard"}
+    frames: dict[tuple[str, int, str], int] = {}
+    stacks: dict[tuple[int, ...], int] = {}
+    samples: list[tuple[int, int, int, int, bool, int | None]] = []
+    for thread in case.threads:
+        for sample in thread.samples if thread.name in row_of else []:
+            members = tuple(frames.setdefault(frame, len(frames)) for frame in sample.frames)
+            stack = stacks.setdefault(members, len(stacks)) if members else None
+            samples.append((row_of[thread.name], sample.time_ps, 0, 0, sample.on_cpu, stack))
+    samples.sort(key=lambda row: row[:2])
+    return {
+        "stack_samples": _columns("stack_samples", samples),
+        "stacks": _columns(
+            "stacks", [(stack, depth, frame) for row, stack in stacks.items() for depth, frame in enumerate(row)]
+        ),
+        "frames": _columns("frames", [(file, function, line) for file, line, function in frames]),
+    }
 
 
 def _hlo_tables(case: Case) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conformance.answers import answer_of, differences
-from conformance.case_text import parse_case
+from conformance.case_text import StackSample, parse_case
 from conformance.invariants import broken
 from conformance.profile_tables import profile_of
 from conformance.random_cases import case_texts
@@ -65,6 +65,27 @@ def test_a_slow_reading_of_the_rules_agrees_to_the_picosecond(text: str) -> None
             # whose wait for the device it was says nothing, so no step is stated for it
             causes = {share: length_ps for share, length_ps in window.causes if share[0] != "device_wait"}
             assert causes == {share: ps for share, ps in expected.causes_ps.items() if share[0] != "device_wait"}
+
+
+SAMPLES = st.lists(st.tuples(st.integers(0, 400), st.booleans(), st.sampled_from(["load_batch", "f", "save_state"])))
+
+
+@CAREFUL
+@given(case_texts() | case_texts(lanes=2) | case_texts(cut=True), SAMPLES)
+def test_sampled_stacks_keep_every_picosecond(text: str, samples: list[tuple[int, bool, str]]) -> None:
+    """They say what unexplained time was, and nothing about leaves, windows and joins."""
+    case = parse_case(text, "random")
+    plain = join_profile(profile_of(case, "shard"))
+    for thread in case.threads:
+        thread.samples += [
+            StackSample(time_us * 1_000_000, on, ((f"{function}.py", 1, function),))
+            for time_us, on, function in samples
+            if time_us * 1_000_000 <= case.end_ps
+        ]
+    sampled = join_profile(profile_of(case, "shard"))
+    assert broken(sampled, breakdown.partial(sampled)) == []
+    for table in ("runs", "windows", "ops"):
+        assert sampled[table].equals(plain[table])
 
 
 @settings(CAREFUL, max_examples=30)

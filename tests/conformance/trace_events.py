@@ -17,7 +17,7 @@ from xprof_py.postprocess.schema import Kind
 
 Where = Literal["shard", "xspace"]
 
-SHARD_KIND = {"step": Kind.STEP, "input": Kind.INPUT, "checkpoint": Kind.CHECKPOINT, "span": Kind.SPAN}
+SHARD_KIND = {"step": Kind.STEP, "input": Kind.INPUT, "checkpoint": Kind.CHECKPOINT, "span": Kind.SPAN, "gc": Kind.GC}
 MONITORED = {
     "trace": "jaxpr_trace_duration",
     "lower": "jaxpr_to_mlir_module_duration",

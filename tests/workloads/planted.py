@@ -1,7 +1,8 @@
 """Small single-process JAX (CPU) trainings, each with one planted bottleneck, recorded with the SDK.
 
-    python planted.py NAME RUN_DIR [--steps N] [--cause-removed]
+    python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations]
 
+--no-annotations leaves the program its steps alone: what the rest went into is for the stack sampler to say.
 The run folder gets what ``capture`` records, and ``measured.json``: what the program itself knows about its steps, for
 a test to compare with the answer that comes from the recording alone:
 
@@ -24,7 +25,7 @@ import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xprof_py import capture, checkpoint, step, trace, wrap_input
+from xprof_py import capture, step
+from xprof_py import checkpoint as annotated_checkpoint
+from xprof_py import trace as annotated_trace
+from xprof_py import wrap_input as annotated_input
 
 WARM_UP_STEPS = 2
 SLOW_INPUT_S = 0.05
 IDLE_S = 0.03
 
 random = np.random.default_rng(0)
+annotate = True
+
+
+def trace(name: str) -> Any:
+    return annotated_trace(name) if annotate else nullcontext()
+
+
+def checkpoint() -> Any:
+    return annotated_checkpoint() if annotate else nullcontext()
+
+
+def wrap_input(batches: Any) -> Any:
+    return annotated_input(batches) if annotate else batches
 
 
 class Stopwatch:
@@ -130,8 +147,18 @@ def decode_slowly(_: int) -> np.ndarray:
     return batch
 
 
+def load_batch(i: int) -> np.ndarray:
+    return decode_slowly(i)
+
+
 def input_bound(removed: bool) -> Workload:
-    """Every batch is decoded while the training waits for it."""
+    """Every batch is decoded while the training waits for it, in a function whose name says so."""
+    mlp = Mlp()
+    return Workload(small_batch if removed else load_batch, mlp.train, mlp_step, (mlp.parameters, small_batch(0)))
+
+
+def neutral_input_bound(removed: bool) -> Workload:
+    """The same, in a function whose name does not say what it is for."""
     mlp = Mlp()
     return Workload(small_batch if removed else decode_slowly, mlp.train, mlp_step, (mlp.parameters, small_batch(0)))
 
@@ -237,6 +264,7 @@ def idle_bound(removed: bool) -> Workload:
 
 WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "input": input_bound,
+    "neutral_input": neutral_input_bound,
     "h2d": h2d_bound,
     "recompile": recompile_bound,
     "memory": memory_bound,
@@ -282,7 +310,10 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--cause-removed", action="store_true", help="the same training without its planted bottleneck")
+    parser.add_argument("--no-annotations", action="store_true", help="only the steps are annotated")
     options = parser.parse_args()
+    global annotate
+    annotate = not options.no_annotations
 
     monitoring: list[tuple[int, str, float | None, dict[str, str]]] = []
 

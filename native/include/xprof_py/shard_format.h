@@ -6,8 +6,8 @@
  * Layout
  *   header (128 bytes), then chunks, each a 32-byte chunk header and a payload. Everything is little-endian and every
  *   structure starts on a multiple of 8 bytes. The file is only ever appended to and each chunk is written whole, so
- *   the file of a process that was killed is a readable prefix. A string, schema or thread is written before the first
- *   event that mentions it, and at least two clock samples stand before the first event.
+ *   the file of a process that was killed is a readable prefix. A string, schema, thread, frame or stack is written before
+ *   the first event or sample that mentions it, and at least two clock samples stand before the first event.
  *
  * Checksum (header and chunks): over the 64-bit words w[0..n) of the structure, its own field taken as 0,
  *     a = sum w[i]                b = sum (n - i) * w[i]                checksum = a ^ rotate_left(b, 32)
@@ -51,6 +51,11 @@ enum {
     XPR_CHUNK_CLOCK = 5,
     XPR_CHUNK_LOSSES = 6,
     XPR_CHUNK_END = 7,
+    /* Only in files of a capture that sampled stacks; absent from those of earlier releases. */
+    XPR_CHUNK_FRAMES = 8,
+    XPR_CHUNK_STACKS = 9,
+    XPR_CHUNK_SAMPLES = 10,
+    XPR_CHUNK_SAMPLER = 11,
 };
 
 struct xpr_chunk_header {
@@ -139,6 +144,41 @@ struct xpr_losses_record {
     uint64_t dropped_error;  /* the file could not be written, or memory ran out */
 };
 
+/* FRAMES: places in the program's Python code. */
+struct xpr_frame_record {
+    uint32_t id;       /* 1, 2, ... */
+    uint32_t file;     /* string id, as the code object has it */
+    uint32_t function; /* string id: the qualified name */
+    uint32_t line;     /* that ran, 0 where the code object does not say */
+};
+
+/* STACKS */
+struct xpr_stack_record {
+    uint32_t id;    /* 1, 2, ... */
+    uint32_t count; /* frame ids that follow, innermost first, padded with 0 to a multiple of 8; a last one of 0 stands for
+                       the frames past the depth limit, one of 0 elsewhere for one past the limit of frames */
+};
+
+/* SAMPLES: one moment of one thread. */
+struct xpr_sample_record {
+    uint64_t tick;
+    uint64_t cpu_ns;      /* that the thread used since it was last looked at */
+    uint32_t interval_us; /* since then */
+    uint32_t os_tid;
+    uint32_t stack; /* stack id, 0: no Python frame, or past the limit of stacks */
+    uint32_t flags; /* XPR_SAMPLE_ON_CPU */
+};
+
+#define XPR_SAMPLE_ON_CPU 1u /* the thread was at work: on a CPU, or ready for one that others had; else it waited */
+
+/* SAMPLER: totals, written before END. */
+struct xpr_sampler_record {
+    uint64_t written;     /* samples in this file */
+    uint64_t dropped;     /* samples that found no place in it: its budget, failed writes, no memory */
+    uint64_t more_frames; /* frames of samples past the limit, recorded as 0 */
+    uint64_t more_stacks; /* samples whose stack was past the limit, recorded as 0 */
+};
+
 /* END: the recording was stopped in order. */
 struct xpr_end_record {
     uint64_t written; /* events in this file, open ones included */
@@ -161,5 +201,7 @@ _Static_assert(sizeof(struct xpr_chunk_header) == 32, "chunk header");
 _Static_assert(sizeof(struct xpr_event) == 32 && sizeof(struct xpr_more) == 32, "slots");
 _Static_assert(sizeof(struct xpr_clock_record) == 32 && sizeof(struct xpr_losses_record) == 40, "records");
 _Static_assert(sizeof(struct xpr_end_record) == 104, "end");
+_Static_assert(sizeof(struct xpr_frame_record) == 16 && sizeof(struct xpr_stack_record) == 8, "frames and stacks");
+_Static_assert(sizeof(struct xpr_sample_record) == 32 && sizeof(struct xpr_sampler_record) == 32, "samples");
 
 #endif

@@ -1,0 +1,476 @@
+/* The stack sampler: a thread of ours looks at the launching threads some 100 times a second.
+ *
+ * It uses no signals and never stops a thread: it takes the GIL like any other thread, reads frames through Python's public
+ * calls, runs no Python code, and gives the GIL back. A thread that used no CPU since the last look is where it was, which
+ * needs no GIL at all: watching a thread that waits or sleeps costs it nothing.
+ *
+ * Cost is measured at every look: this thread's own CPU time, and, where the GIL had to be taken from a running thread, what
+ * it takes that thread to stop and go on. Looks come seldom enough for their sum to stay below COST_PERMILLE of the time.
+ * No lock is held while waiting for the GIL. In the child of a fork there is no sampler.
+ *
+ * Targets are the threads that recorded a step or an input span; while there are none, the main thread. */
+#define _GNU_SOURCE
+#include "recorder_python.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "recorder/clock.h"
+#include "recorder/samples.h"
+
+enum {
+    MAX_TARGETS = 64,
+    COST_PERMILLE = 2, /* of one core, at most */
+    LONGEST_PERIOD_NS = 1000000000,
+    /* Taking the GIL from a running thread switches it off a CPU and on again, and cools its caches: measured 3 to 8 us. */
+    HAND_OVER_NS = 8000,
+    USUAL_COST_NS = 20000, /* of one look, until there are enough of them */
+    /* What the first looks may cost beyond the bound: everything is cold, and every frame is new. */
+    ADVANCE_NS = 500000,
+    FRAME_CACHE = 2048,
+    STACK_BYTES = 512 << 10,
+    STOP_TIMEOUT_NS = 2000000000,
+};
+
+/* Written once, by its own thread under the GIL, before `target_count` tells of it. */
+struct target {
+    uint64_t tstate_id; /* 0: the main thread, known by its ident alone */
+    unsigned long ident;
+    uint32_t os_tid;
+    clockid_t cpu_clock;
+};
+
+/* The sampler thread's own view of a target. */
+struct seen {
+    bool known, gone, was_on;
+    int64_t at_ns, cpu_ns;
+    uint32_t stack;
+};
+
+struct totals {
+    uint64_t looks, samples, without_gil, taken_by_force, cost_ns, held_ns, longest_hold_ns, targets_left_out;
+};
+
+static struct {
+    pthread_mutex_t lock; /* of `ended`, `stop` and the totals; never held while waiting for the GIL */
+    pthread_cond_t changed;
+    bool running, stop, ended;
+    uint32_t generation;
+    int64_t period_ns, switch_ns; /* switch_ns: for how long Python lets a thread keep the GIL that another asks for */
+    struct totals totals;
+} sampler = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct target targets[MAX_TARGETS];
+static _Atomic uint32_t target_count;
+static _Atomic bool sampling; /* what threads look at before they offer themselves */
+
+/* Keyed by what tells one place of one function from another; no reference is held, so that the sampler keeps nothing of
+ * the program's alive. */
+static struct {
+    const void *code, *file, *function;
+    int first_line, instruction;
+    uint32_t id;
+} frame_cache[FRAME_CACHE];
+
+/* --- targets ------------------------------------------------------------------------------------------------------ */
+
+void xpr_sampler_offer(struct xpr_log *log) {
+    if (!atomic_load_explicit(&sampling, memory_order_relaxed)) return;
+    log->sampled = true;
+    PyThreadState *state = PyThreadState_Get();
+    uint32_t n = atomic_load_explicit(&target_count, memory_order_relaxed);
+    struct target target = {.tstate_id = PyThreadState_GetID(state),
+                            .ident = PyThread_get_thread_ident(),
+                            .os_tid = (uint32_t)syscall(SYS_gettid)};
+    if (PyThreadState_GetInterpreter(state) != PyInterpreterState_Main()) return;
+    if (n == MAX_TARGETS || pthread_getcpuclockid(pthread_self(), &target.cpu_clock) != 0) {
+        sampler.totals.targets_left_out++;
+        return;
+    }
+    targets[n] = target;
+    atomic_store_explicit(&target_count, n + 1, memory_order_release);
+}
+
+/* Whether the thread runs or waits for a CPU that others have; false where the kernel does not say. */
+static bool is_runnable(uint32_t os_tid) {
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/self/task/%u/stat", os_tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *name_end = strrchr(text, ')'); /* a thread's name may hold brackets of its own */
+    return name_end && name_end[1] == ' ' && name_end[2] == 'R';
+}
+
+static bool read_cpu(clockid_t clock, int64_t *ns) {
+    struct timespec t;
+    if (clock_gettime(clock, &t) != 0) return false; /* the thread has ended */
+    *ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return true;
+}
+
+/* --- stacks; with the GIL ----------------------------------------------------------------------------------------- */
+
+static uint32_t text_id(PyObject *text) {
+    bool is_new;
+    Py_ssize_t bytes;
+    const char *utf8 = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
+    if (utf8) return xpr_intern(utf8, (size_t)bytes, XPR_USE_TEXT, &is_new);
+    PyErr_Clear();
+    /* Lone surrogates, as in the name of a file that is not UTF-8. */
+    PyObject *encoded = text && PyUnicode_Check(text) ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+    PyErr_Clear();
+    uint32_t id = encoded ? xpr_intern(PyBytes_AS_STRING(encoded), (size_t)PyBytes_GET_SIZE(encoded), XPR_USE_TEXT, &is_new)
+                          : XPR_MORE_TEXTS;
+    Py_XDECREF(encoded);
+    return id;
+}
+
+static uint32_t frame_id(PyFrameObject *frame) {
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    int instruction = PyFrame_GetLasti(frame);
+    uintptr_t hash = ((uintptr_t)code >> 4) * 31 + (uintptr_t)(unsigned)instruction;
+    unsigned at = (unsigned)(hash ^ hash >> 11) % FRAME_CACHE;
+    if (frame_cache[at].code != code || frame_cache[at].instruction != instruction ||
+        frame_cache[at].file != code->co_filename || frame_cache[at].function != code->co_qualname ||
+        frame_cache[at].first_line != code->co_firstlineno || !frame_cache[at].id) {
+        int line = PyFrame_GetLineNumber(frame);
+        frame_cache[at].id = xpr_intern_frame(text_id(code->co_filename), text_id(code->co_qualname), line > 0 ? (uint32_t)line : 0);
+        frame_cache[at].code = code;
+        frame_cache[at].file = code->co_filename;
+        frame_cache[at].function = code->co_qualname;
+        frame_cache[at].first_line = code->co_firstlineno;
+        frame_cache[at].instruction = instruction;
+    }
+    uint32_t id = frame_cache[at].id;
+    Py_DECREF(code); /* the frame holds it as well */
+    return id;
+}
+
+static uint32_t stack_of(PyThreadState *state) {
+    uint32_t frames[XPR_MAX_STACK_DEPTH + 1];
+    uint32_t depth = 0;
+    PyFrameObject *frame = PyThreadState_GetFrame(state);
+    while (frame && depth < XPR_MAX_STACK_DEPTH) {
+        frames[depth++] = frame_id(frame);
+        PyFrameObject *outer = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = outer;
+    }
+    if (frame) {
+        frames[depth++] = 0;
+        Py_DECREF(frame);
+    }
+    PyErr_Clear();
+    return xpr_intern_stack(frames, depth);
+}
+
+/* Threads are found anew each time: a state that is kept could be that of a thread that has ended. */
+static PyThreadState *state_of(const struct target *target) {
+    PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (; state; state = PyThreadState_Next(state))
+        if (state->thread_id == target->ident && (!target->tstate_id || PyThreadState_GetID(state) == target->tstate_id))
+            return state;
+    return NULL;
+}
+
+/* --- the thread --------------------------------------------------------------------------------------------------- */
+
+static bool is_finalizing(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+static bool stop_wanted(void) {
+    pthread_mutex_lock(&sampler.lock);
+    bool stop = sampler.stop || is_finalizing();
+    pthread_mutex_unlock(&sampler.lock);
+    return stop || xpr_recording() != sampler.generation;
+}
+
+/* The thread as it was at `tick`. Its first look only says since when the next one counts. */
+static bool add_sample(const struct target *target, struct seen *seen, uint64_t tick, int64_t cpu_ns, bool is_on) {
+    int64_t now_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    bool was_known = seen->known;
+    if (was_known) {
+        int64_t interval_us = (now_ns - seen->at_ns) / 1000, used_ns = cpu_ns - seen->cpu_ns;
+        struct xpr_sample_record sample = {
+            .tick = tick,
+            .cpu_ns = used_ns > 0 ? (uint64_t)used_ns : 0,
+            .interval_us = interval_us > UINT32_MAX ? UINT32_MAX : (uint32_t)interval_us,
+            .os_tid = target->os_tid,
+            .stack = seen->stack,
+            .flags = is_on ? XPR_SAMPLE_ON_CPU : 0,
+        };
+        xpr_add_sample(&sample);
+    }
+    seen->known = true;
+    seen->was_on = is_on;
+    seen->at_ns = now_ns;
+    seen->cpu_ns = cpu_ns;
+    return was_known;
+}
+
+struct look {
+    uint64_t samples, without_gil, taken_by_force;
+    int64_t held_ns;
+};
+
+/* One look at every target. `own`: this thread's state, without the GIL before and after. */
+static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count, PyThreadState *own) {
+    struct look look = {0};
+    int64_t asked_cpu_ns[MAX_TARGETS];
+    bool wants_stack[MAX_TARGETS] = {false};
+    bool wants_any = false;
+    for (uint32_t i = first; i < count; i++) {
+        if (seen[i].gone) continue;
+        uint64_t tick = xpr_clock_now();
+        if (!read_cpu(targets[i].cpu_clock, &asked_cpu_ns[i])) {
+            seen[i].gone = true;
+        } else if (seen[i].known && asked_cpu_ns[i] == seen[i].cpu_ns) {
+            /* On a full machine a thread at work may wait long for a CPU. */
+            bool is_on = seen[i].was_on && is_runnable(targets[i].os_tid);
+            add_sample(&targets[i], &seen[i], tick, asked_cpu_ns[i], is_on);
+            look.samples++;
+            look.without_gil++;
+        } else {
+            wants_stack[i] = wants_any = true;
+        }
+    }
+    if (!wants_any || is_finalizing()) return look;
+
+    int64_t asked_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    PyEval_RestoreThread(own);
+    int64_t got_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    /* Sooner than that it was free, or its thread gave it up. */
+    look.taken_by_force = got_ns - asked_ns >= sampler.switch_ns - sampler.switch_ns / 8;
+    /* A new frame object must not set off a collection, which would run the program's finalizers on this thread. */
+    int collects = PyGC_Disable();
+    for (uint32_t i = first; i < count; i++) {
+        int64_t cpu_ns;
+        PyThreadState *state = wants_stack[i] ? state_of(&targets[i]) : NULL;
+        if (!state) continue; /* its clock will tell if it has ended */
+        uint64_t tick = xpr_clock_now();
+        seen[i].stack = stack_of(state);
+        if (!read_cpu(targets[i].cpu_clock, &cpu_ns)) continue;
+        /* By now it may wait for the GIL that we hold. But if its clock went on since we asked for the GIL, it was at work
+         * then; else it may be ready for a CPU that others have. */
+        bool is_on = cpu_ns > asked_cpu_ns[i] || is_runnable(targets[i].os_tid);
+        look.samples += add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
+    }
+    if (collects) PyGC_Enable();
+    look.held_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) - got_ns;
+    PyEval_SaveThread();
+    return look;
+}
+
+static void wait_until(int64_t until_ns) {
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    pthread_mutex_lock(&sampler.lock);
+    while (!sampler.stop)
+        if (pthread_cond_timedwait(&sampler.changed, &sampler.lock, &until) == ETIMEDOUT) break;
+    pthread_mutex_unlock(&sampler.lock);
+}
+
+static void *sample(void *unused) {
+    pthread_setname_np(pthread_self(), "xprof_py.stacks");
+    static struct seen seen[MAX_TARGETS];
+    memset(seen, 0, sizeof seen);
+    int64_t period_ns = sampler.period_ns;
+    int64_t mean_cost_ns = USUAL_COST_NS, since_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    uint64_t random = (uint64_t)xpr_clock_read_ns(CLOCK_MONOTONIC) | 1;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyThreadState *own = PyEval_SaveThread();
+    while (!stop_wanted()) {
+        int64_t began_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+        uint32_t count = atomic_load_explicit(&target_count, memory_order_acquire);
+        struct look look = look_at_all(seen, count > 1 ? 1 : 0, count, own);
+        int64_t cost_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns;
+        if (look.taken_by_force) cost_ns += HAND_OVER_NS;
+
+        pthread_mutex_lock(&sampler.lock);
+        struct totals *t = &sampler.totals;
+        t->looks++;
+        t->samples += look.samples;
+        t->without_gil += look.without_gil;
+        t->taken_by_force += look.taken_by_force;
+        t->cost_ns += (uint64_t)cost_ns;
+        int64_t due_ns = ((int64_t)t->cost_ns - ADVANCE_NS) * (1000 / COST_PERMILLE);
+        t->held_ns += (uint64_t)look.held_ns;
+        if ((uint64_t)look.held_ns > t->longest_hold_ns) t->longest_hold_ns = (uint64_t)look.held_ns;
+        pthread_mutex_unlock(&sampler.lock);
+
+        mean_cost_ns += (cost_ns - mean_cost_ns) / 16;
+        int64_t pause_ns = mean_cost_ns * (1000 / COST_PERMILLE);
+        int64_t debt_ns = due_ns - (xpr_clock_read_ns(CLOCK_MONOTONIC) - since_ns);
+        if (pause_ns < debt_ns) pause_ns = debt_ns;
+        if (pause_ns < period_ns) pause_ns = period_ns;
+        if (pause_ns > LONGEST_PERIOD_NS) pause_ns = LONGEST_PERIOD_NS;
+        /* Between 3/4 and 5/4 of it, so that a loop of the same period is not always met at the same place. */
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        pause_ns += (int64_t)(random % (uint64_t)(pause_ns / 2)) - pause_ns / 4;
+        wait_until(xpr_clock_read_ns(CLOCK_MONOTONIC) + pause_ns);
+    }
+    if (!is_finalizing()) {
+        PyEval_RestoreThread(own);
+        PyGILState_Release(gil);
+    }
+    pthread_mutex_lock(&sampler.lock);
+    sampler.ended = true;
+    pthread_cond_broadcast(&sampler.changed);
+    pthread_mutex_unlock(&sampler.lock);
+    return NULL;
+}
+
+/* --- start and stop ----------------------------------------------------------------------------------------------- */
+
+static void init_locks(void) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    sampler.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_init(&sampler.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static void before_fork(void) { pthread_mutex_lock(&sampler.lock); }
+static void after_fork_parent(void) { pthread_mutex_unlock(&sampler.lock); }
+
+static void after_fork_child(void) {
+    init_locks();
+    sampler.running = sampler.stop = sampler.ended = false;
+    atomic_store(&sampling, false);
+    atomic_store(&target_count, 0);
+}
+
+static int once_result;
+
+static void install_once(void) {
+    init_locks();
+    once_result = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+static int start_thread(void) {
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error) return error;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigset_t every, before;
+    sigfillset(&every);
+    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    pthread_t thread;
+    error = pthread_create(&thread, &attributes, sample, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+static const char *why_not(void) {
+#ifdef Py_GIL_DISABLED
+    return "this Python has no GIL: another thread's frames cannot be read safely";
+#else
+    if (PyThreadState_GetInterpreter(PyThreadState_Get()) != PyInterpreterState_Main())
+        return "only the main interpreter's threads can be sampled";
+    if (sampler.running) return "the stack sampler runs already";
+    if (!xpr_recording()) return "nothing records";
+    return NULL;
+#endif
+}
+
+static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"main_ident", "main_tid", "switch_ns", "period_ns", NULL};
+    unsigned long main_ident;
+    unsigned int main_tid;
+    long long switch_ns, period_ns = 10000000;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "kIL|$L:sampler_start", names, &main_ident, &main_tid, &switch_ns, &period_ns))
+        return NULL;
+    if (period_ns < 1000000 || period_ns > LONGEST_PERIOD_NS) {
+        PyErr_SetString(PyExc_ValueError, "period_ns: wants 1 ms to 1 s");
+        return NULL;
+    }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_once);
+    const char *reason = why_not();
+    if (reason) {
+        PyErr_SetString(PyExc_RuntimeError, reason);
+        return NULL;
+    }
+    targets[0] = (struct target){.ident = main_ident, .os_tid = main_tid};
+    int error = once_result;
+    if (!error) error = pthread_getcpuclockid((pthread_t)main_ident, &targets[0].cpu_clock);
+    if (!error) error = xpr_samples_open();
+    if (!error) {
+        memset(&sampler.totals, 0, sizeof sampler.totals);
+        memset(frame_cache, 0, sizeof frame_cache);
+        sampler.generation = xpr_recording();
+        sampler.period_ns = period_ns;
+        sampler.switch_ns = switch_ns;
+        sampler.stop = sampler.ended = false;
+        atomic_store(&target_count, 1);
+        error = start_thread();
+    }
+    if (error) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    sampler.running = true;
+    atomic_store(&sampling, true);
+    Py_RETURN_NONE;
+}
+
+static bool wait_for_end(void) {
+    int64_t until_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) + STOP_TIMEOUT_NS;
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    pthread_mutex_lock(&sampler.lock);
+    sampler.stop = true;
+    pthread_cond_broadcast(&sampler.changed);
+    while (!sampler.ended)
+        if (pthread_cond_timedwait(&sampler.changed, &sampler.lock, &until) == ETIMEDOUT) break;
+    bool ended = sampler.ended;
+    pthread_mutex_unlock(&sampler.lock);
+    return ended;
+}
+
+static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
+    if (!sampler.running) return PyDict_New();
+    atomic_store(&sampling, false);
+    uint32_t count = atomic_load(&target_count);
+    bool ended;
+    /* Without the GIL, which the sampler may be waiting for. */
+    Py_BEGIN_ALLOW_THREADS;
+    ended = wait_for_end();
+    Py_END_ALLOW_THREADS;
+    /* One that does not end keeps its place, so that there is never a second one. */
+    sampler.running = !ended;
+    const struct totals *t = &sampler.totals;
+    return Py_BuildValue("{sOsKsKsKsKsKsKsKsKsI}", "ended", ended ? Py_True : Py_False, "looks", (unsigned long long)t->looks,
+                         "samples", (unsigned long long)t->samples, "without_gil", (unsigned long long)t->without_gil,
+                         "taken_by_force", (unsigned long long)t->taken_by_force, "cost_ns", (unsigned long long)t->cost_ns,
+                         "held_ns", (unsigned long long)t->held_ns, "longest_hold_ns", (unsigned long long)t->longest_hold_ns, "threads_left_out",
+                         (unsigned long long)t->targets_left_out, "threads", count > 1 ? count - 1 : count);
+}
+
+static PyMethodDef functions[] = {
+    {"sampler_start", (PyCFunction)(void (*)(void))sampler_start, METH_VARARGS | METH_KEYWORDS,
+     "sampler_start(main_ident, main_tid, switch_ns, *, period_ns=10000000)\n--\n\n"
+     "Samples, from now to sampler_stop, the stacks of the threads that record steps or input spans; until there are any,\n"
+     "that of the main thread. Raises RuntimeError where that cannot be done, OSError where there is no thread for it."},
+    {"sampler_stop", sampler_stop, METH_NOARGS,
+     "sampler_stop()\n--\n\nStops the stack sampler. Returns its totals; {} if none ran."},
+    {NULL, NULL, 0, NULL},
+};
+
+int xpr_add_sampler(PyObject *module) { return PyModule_AddFunctions(module, functions); }
