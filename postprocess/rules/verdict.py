@@ -50,8 +50,10 @@ ADVICE = {
 
 
 WORK_ITSELF = frozenset({"compute", "memory"})
-"""Nobody can do without these: they are the verdict only where nothing else saves WORTH_NAMING, and no step without
-them is promised (`predictions` in the summary holds the figures)."""
+"""Nobody can do without these: no step time without them is promised (`predictions` in the summary has the figures)."""
+THE_DEVICES_OWN = WORK_ITSELF | {"device_wait"}
+"""What the device does by itself, waits between its own ops included: it is the verdict only where nothing that keeps
+the device from it saves WORTH_NAMING."""
 WORTH_NAMING = 0.1
 """Part of the step time that taking a class away must save to be named before the computing: below a tenth the device's
 own work is what there is to work on."""
@@ -88,7 +90,7 @@ def prediction(finished: Any) -> Prediction | None:
 def choose(shares: Mapping[str, Mapping[str, float]], predicted: Prediction | None) -> tuple[str, int | None, str]:
     """(bottleneck, mean step ps without it or None, why there is none).
 
-    The class whose removal saves most; ties go to the larger share. Computing cannot be removed: it is named where no
+    The class whose removal saves most; ties go to the larger share. The device's own time is named where no
     other class saves WORTH_NAMING. Without a prediction to be believed, the largest share.
     """
     present = [name for name in shares if shares[name]["share"] > 0]
@@ -107,12 +109,12 @@ def choose(shares: Mapping[str, Mapping[str, float]], predicted: Prediction | No
         return without[name], -shares[name]["share"]
 
     best = min(without, key=order)
-    if best in WORK_ITSELF:
+    if best in THE_DEVICES_OWN:
         limit = (1 - WORTH_NAMING) * predicted.measured_ps
-        others = [name for name in without if name not in WORK_ITSELF and without[name] <= limit]
-        if not others:
-            return best, None, "this is the work itself: how much of it could go is not known"
-        best = min(others, key=order)
+        others = [name for name in without if name not in THE_DEVICES_OWN and without[name] <= limit]
+        best = min(others, key=order) if others else best
+    if best in WORK_ITSELF:
+        return best, None, "this is the work itself: how much of it could go is not known"
     return best, without[best], ""
 
 

@@ -58,7 +58,7 @@ def test_a_whole_block(program):
     assert document["collectors"]["xla"] == {"used": False, "why": "no JAX"}
     assert document["collectors"]["cuda"]["why"] == "not available in this version"
     assert document["drained"] is None
-    assert document["overhead"]["spans"] == 10
+    assert document["overhead"]["spans"] == 10 + document["collectors"]["gc"]["recorded"]
     assert document["messages"] == []
     assert document["rank_source"] == "pid"
     assert document["pid"] == int(document["rank"])

@@ -199,7 +199,8 @@ jax.profiler.stop_trace()
     assert document["drained"] is True
     assert document["collectors"]["xla"]["stop"]["monotonic_ns"] < document["stop"]["monotonic_ns"]
     assert "stopped after 0.2 s" in outcome.stderr
-    assert document["overhead"]["spans"] == 60
+    # Longer pauses for garbage are spans of their own, and come when they come.
+    assert document["overhead"]["spans"] == 60 + document["collectors"]["gc"]["recorded"]
     assert document["state"] == "finished"
 
 

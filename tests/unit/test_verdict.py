@@ -100,3 +100,10 @@ def test_a_program_without_a_device_waits_itself() -> None:
     sentence = verdict(shares(unknown=1.0), predicted, {}, has_device=False)["sentence"]
     assert sentence.startswith("The program waits, and nothing recorded says why,")
     assert "without it" not in sentence
+
+
+def test_waits_of_the_device_for_itself_do_not_hide_its_work() -> None:
+    predicted = Prediction(10, 100 * MS, 100 * MS, {"memory": 40 * MS, "device_wait": 80 * MS})
+    assert choose(shares(memory=0.8, device_wait=0.2), predicted)[0] == "memory"
+    predicted = Prediction(10, 100 * MS, 100 * MS, {"compute": 60 * MS, "device_wait": 30 * MS})
+    assert choose(shares(compute=0.4, device_wait=0.6), predicted) == ("device_wait", 30 * MS, "")
