@@ -64,7 +64,7 @@ def test_the_place_is_the_users_innermost_frame() -> None:
     ("file", "users"),
     [
         ("/home/me/xprof_py/train.py", True),
-        ("/work/lib/loader.py", True),
+        ("/srv/lib/loader.py", True),
         ("train.py", True),
         ("/venv/lib/python3.12/site-packages/torch/nn/linear.py", False),
         ("/usr/lib/python3/dist-packages/yaml/reader.py", False),
