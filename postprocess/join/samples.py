@@ -6,7 +6,8 @@ What a sample says:
 
 - a frame that names a cause (a known loader or checkpoint library, or a function whose name says so) decides, at work
   or waiting: the thread was inside it. Where several do, the outermost: what is done for a batch is input.
-- else the thread at work, on a CPU or ready for one, is `host`;
+- else the thread at work, on a CPU or ready for one, is `host`, unless it then ran for less than a tenth of the time to
+  its next look: what it was seen at work on is not what the time went to;
 - else it waited, and nothing says for what: unknown, with the frame that waited as what is shown.
 """
 
@@ -21,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from xprof_py.postprocess.join.columns import Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
 from xprof_py.postprocess.join.host_names import Evidence, frame_cause
 from xprof_py.postprocess.profile import Profile
 
@@ -110,6 +111,17 @@ class Stacks:
         return Place(self._files[self._file[frame]], function, int(self._line[frame]))
 
 
+def _hardly_ran(interval_ps: Int64, cpu_ps: Int64) -> Bool:
+    """Per look of one thread, in order: whether the thread ran for less than a tenth of the time to the next look.
+
+    A look can see a thread at work in the moment before it goes to sleep. Where the next look states no interval, or
+    there is none, nothing is known.
+    """
+    out = np.zeros(len(interval_ps), np.bool_)
+    out[:-1] = (interval_ps[1:] > 0) & (10 * cpu_ps[1:] < interval_ps[1:])
+    return out
+
+
 class Samples:
     """The samples of every thread of a profile."""
 
@@ -119,6 +131,7 @@ class Samples:
         line = integers(table, "line")
         time_ps = integers(table, "time_ps")
         stack = integers(table, "stack")
+        interval_ps, cpu_ps = integers(table, "interval_ps"), integers(table, "cpu_ps")
         on_cpu = np.asarray(table["on_cpu"].to_numpy(), np.bool_)
         thread = thread_of_line[line] if len(line) else line
         order = np.lexsort((line, time_ps, thread))
@@ -126,10 +139,9 @@ class Samples:
         self._says: dict[int, list[tuple[Evidence, int]]] = {}
         for one in np.unique(thread).tolist():
             rows = order[thread[order] == one]
+            at_work = on_cpu[rows] & ~_hardly_ran(interval_ps[rows], cpu_ps[rows])
             self._times[one] = time_ps[rows].tolist()
-            self._says[one] = [
-                self._evidence(int(s), bool(on)) for s, on in zip(stack[rows], on_cpu[rows], strict=True)
-            ]
+            self._says[one] = [self._evidence(int(s), bool(on)) for s, on in zip(stack[rows], at_work, strict=True)]
 
     def _evidence(self, stack: int, on_cpu: bool) -> tuple[Evidence, int]:
         if stack < 0:

@@ -41,8 +41,8 @@ ADVICE = {
     "them.",
     "input": "Prepare batches ahead of the loop, in a worker thread or process, or make the named loader cheaper.",
     "checkpoint": "Save in the background: copy to the host, then write in another thread.",
-    "host": "Make the named function cheaper or move it out of the loop; where it is dispatch, launch less often: put more "
-    "of the step into one jitted function.",
+    "host": "Make the named function cheaper or move it out of the loop; where it is dispatch, launch less often: put "
+    "more of the step into one jitted function.",
     "device_wait": "Look at what the device waits for between the named ops: short ops, dependences, busy cores.",
     "no_work": "Nothing to do: the program had no work for the device.",
     "unknown": "Put wrap_input around the data loader, `with checkpoint():` around saving and `with trace(...)` around "

@@ -140,3 +140,22 @@ def test_a_stretch_is_tiled_by_its_samples_or_left_alone(times: list[int], one: 
 
 def test_the_sdk_and_the_schema_agree_on_the_kind_of_a_collection() -> None:
     assert Kind.GC == gc_pauses.GC_KIND
+
+
+def looks(*rows: tuple[int, int, int, bool]) -> list[Evidence]:
+    """Evidence per (time, interval, cpu, at work) look of a thread at one neutral stack."""
+    seen = profile([("/home/me/train.py", 7, "prepare")])
+    names = schema.TABLES["stack_samples"].names
+    found = [(0, time, interval, cpu, on, 0) for time, interval, cpu, on in rows]
+    columns = {key: [row[i] for row in found] for i, key in enumerate(names)}
+    samples = Samples(seen.with_tables(stack_samples=schema.table("stack_samples", columns)), np.zeros(1, np.int64))
+    return [evidence for _, _, evidence, _ in samples.divide(0, 0, 1000)]
+
+
+def test_a_thread_seen_at_work_that_then_slept_is_not_believed_to_have_worked() -> None:
+    assert looks((10, 10, 10, True), (400, 390, 15, False)) == [Evidence.NOTHING]
+    assert looks((10, 10, 10, True), (400, 390, 200, False)) == [Evidence.HOST, Evidence.NOTHING]
+
+
+def test_a_look_whose_successor_states_no_interval_is_believed() -> None:
+    assert looks((10, 10, 10, True), (400, 0, 0, True)) == [Evidence.HOST]
