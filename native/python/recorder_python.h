@@ -54,7 +54,7 @@ uint64_t xpr_take_reentered(void); /* and begins to count anew */
 
 /* recorder_values.c: none of these leaves an exception set. */
 struct xpr_log *xpr_log_slow(uint32_t generation);
-uint32_t xpr_name_id(PyObject *name, uint32_t generation);
+uint32_t xpr_name_id(PyObject *name, uint32_t generation, unsigned kind);
 /* Fills the slots' name, schema and values. Returns how many slots the event takes. */
 unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t generation);
 void xpr_forget_names(void);

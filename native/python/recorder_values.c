@@ -64,10 +64,11 @@ static uint32_t string_id(PyObject *text, uint32_t generation, enum xpr_string_u
     return id;
 }
 
-uint32_t xpr_name_id(PyObject *name, uint32_t generation) {
+uint32_t xpr_name_id(PyObject *name, uint32_t generation, unsigned kind) {
     bool is_new;
     uint32_t id = string_id(name, generation, XPR_USE_NAME, &is_new);
-    if (is_new) xpr_call_name_hook(name);
+    /* Compiles and pauses for garbage are no spans of the program's: the hook has nothing to tell it about them. */
+    if (is_new && kind != XPR_COMPILE && kind != XPR_GC) xpr_call_name_hook(name);
     return id;
 }
 
@@ -198,7 +199,7 @@ unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t gene
     } else if (!name) {
         name = default_names[span->kind];
     }
-    slots[0].name = xpr_name_id(name, generation);
+    slots[0].name = xpr_name_id(name, generation, span->kind);
     slots[0].kind = span->kind;
     slots[0].flags = 1;
     slots[0].schema = 0;

@@ -81,3 +81,18 @@ def test_an_array_as_argument_is_not_waited_for(path: Path) -> None:
         pass
     _native.recorder_stop()
     assert read_shard(path)["texts"]["text"].to_pylist() == ["<jaxlib._jax.ArrayImpl>"]
+
+
+def test_a_pause_for_garbage_while_jax_traces_is_no_span_of_the_program(path: Path) -> None:
+    @jax.jit
+    def compiled(x: float) -> float:
+        _native.record_past("gc", 8, 200_000, generation=2)
+        _native.record_past("/jax/core/compile/jaxpr_trace_duration", 7, 1_000)
+        return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiled(1.0) == 1.0
+    _native.recorder_stop()
+    assert "gc" in read_shard(path)["events"]["name"].to_pylist()
+    assert not annotations._warned
