@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.schema import ArgKind
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -84,24 +83,6 @@ class Events:
     def text_of(self, code: int) -> str:
         """The text of a TEXT argument value."""
         return str(self._texts[code].as_py())
-
-    def arguments_of(self, event: int) -> dict[str, Any]:
-        """All arguments of one event as Python values. For evidence and messages, not for loops over events."""
-        first, last = np.searchsorted(self._arg_event, [event, event + 1])
-        names = list(self._keys)
-        out: dict[str, Any] = {}
-        for row in range(first, last):
-            value = int(self._arg_value[row])
-            kind = self._arg_kind[row]
-            if kind == ArgKind.TEXT:
-                out[names[self._arg_key[row]]] = self.text_of(value)
-            elif kind == ArgKind.DOUBLE:
-                out[names[self._arg_key[row]]] = float(np.int64(value).view(np.float64))
-            elif kind == ArgKind.UINT:
-                out[names[self._arg_key[row]]] = value & (2**64 - 1)
-            else:
-                out[names[self._arg_key[row]]] = bool(value) if kind == ArgKind.BOOL else value
-        return out
 
     def named(self, *names: str) -> Bool:
         """True for events with one of these names."""

@@ -27,7 +27,7 @@ def build(compiler: str, source: Path, sanitizers: str, program: Path) -> None:
 def test_decode(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip("no C compiler on PATH: install cc, gcc or clang")
     folder = tmp_path_factory.mktemp("decode")
     probe = folder / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")
@@ -37,7 +37,7 @@ def test_decode(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     if probed.returncode != 0:
-        pytest.skip(f"{compiler} has no AddressSanitizer")
+        pytest.skip(f"{compiler} has no AddressSanitizer: install its runtime (libasan)")
     program = folder / "test_decode"
     build(compiler, ROOT / "native" / "tests" / "test_decode.c", "address,undefined", program)
     return program
@@ -134,7 +134,7 @@ def test_damaged_files_are_read_or_refused(test_decode: Path, tmp_path: Path, se
 def test_fuzz_target(tmp_path: Path) -> None:
     compiler = shutil.which("clang")
     if compiler is None:
-        pytest.skip("libFuzzer needs clang")
+        pytest.skip("clang is not on PATH: with it and its libFuzzer runtime the fuzz target is built and run")
     program = tmp_path / "fuzz_decode"
     build(compiler, ROOT / "native" / "tests" / "fuzz_decode.c", "fuzzer,address,undefined", program)
     corpus = tmp_path / "corpus"

@@ -17,7 +17,7 @@ TESTS = sorted(path.stem for path in (ROOT / "native" / "tests").glob("test_*.c"
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cmake = shutil.which("cmake")
     if cmake is None:
-        pytest.skip("cmake is not installed")
+        pytest.skip("cmake is not on PATH: install it to build the C tests")
     folder = tmp_path_factory.mktemp("native")
     options = ["-DXPROF_PY_EXTENSION=OFF", "-DXPROF_PY_NATIVE_TESTS=ON", "-DXPROF_PY_SANITIZE=address,undefined"]
     for command in (

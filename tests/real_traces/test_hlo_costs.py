@@ -36,7 +36,7 @@ def arrays_of(shape: Any, element: int = -1) -> list[tuple[int, list[int], int]]
 
 def test_shapes_and_attributes_equal_protobuf(xspace_file: Path) -> None:
     if "corrupt" in str(xspace_file):
-        pytest.skip("does not parse, test_xspace_truth says so")
+        pytest.skip("damaged on purpose and never parses: test_xspace_truth holds its error")
     profile = read_xspace(xspace_file)
     tables = read_programs(profile["programs"])
     see = Instructions(tables)
@@ -68,7 +68,7 @@ def test_shapes_and_attributes_equal_protobuf(xspace_file: Path) -> None:
 
 def test_no_cost_of_these_programs_is_unknown(xspace_file: Path) -> None:
     if "corrupt" in str(xspace_file):
-        pytest.skip("does not parse, test_xspace_truth says so")
+        pytest.skip("damaged on purpose and never parses: test_xspace_truth holds its error")
     model = CostModel(Instructions(read_programs(read_xspace(xspace_file)["programs"])))
     for program, computation in model.instructions.entries.items():
         total = model.of_computation(computation)

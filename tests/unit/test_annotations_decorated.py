@@ -340,7 +340,7 @@ def test_a_scope_entered_again_is_counted_not_mistimed(tmp_path: Path) -> None:
 
 
 def test_cloudpickle_takes_functions_of_a_script_along(tmp_path: Path) -> None:
-    pytest.importorskip("cloudpickle")
+    pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: the extra `test` brings it")
     script = """
 import pickle, sys
 import cloudpickle

@@ -12,7 +12,7 @@ from xprof_py import _native, annotations
 from xprof_py.annotations import scope, trace
 from xprof_py.postprocess.readers.shard import read_shard
 
-jax = pytest.importorskip("jax")
+jax = pytest.importorskip("jax", reason="jax is not installed: the extra `test` brings it")
 
 
 @pytest.fixture

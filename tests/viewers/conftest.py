@@ -109,7 +109,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Visit]:
     """visit(page, width=1280, dark=False) opens the page from a file in headless Chromium."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
     if browser is None:
-        pytest.skip("no Chromium or Chrome on PATH")
+        pytest.skip("no Chromium or Chrome on PATH: install one to look at the page in a browser")
 
     def open_page(page: str, *, width: int = 1280, dark: bool = False) -> Visit:
         folder = tmp_path_factory.mktemp("visit")
