@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 import time
 from typing import Any
 
@@ -13,6 +14,9 @@ from xprof_py import _native
 GC_KIND = 8
 LEAST_PAUSE_NS = 100_000
 """Shorter collections come by the thousand and explain nothing: they are counted, not recorded."""
+
+OWN_THREADS = "xprof_py"
+"""How the names of this package's threads begin."""
 
 
 class GcPauses:
@@ -42,7 +46,8 @@ class GcPauses:
             self._began_ns = 0
             self.pauses += 1
             self.pause_ns += pause_ns
-            if pause_ns >= LEAST_PAUSE_NS:
+            # A pause that falls on a thread of the capture's own is no work of the program's threads.
+            if pause_ns >= LEAST_PAUSE_NS and not threading.current_thread().name.startswith(OWN_THREADS):
                 collected = details.get("collected", 0)
                 _native.record_past("gc", GC_KIND, pause_ns, generation=details["generation"], collected=collected)
                 self.recorded += 1
