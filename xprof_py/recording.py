@@ -197,6 +197,7 @@ class Recording:
         if not seconds:
             return
         self._xla_limit = threading.Timer(seconds, then)
+        self._xla_limit.name = "xprof_py limit"
         self._xla_limit.daemon = True
         # Without a thread there is no limit, which is no reason to fail.
         with contextlib.suppress(RuntimeError):
