@@ -21,26 +21,14 @@ import pyarrow.parquet as pq
 
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.analyses import (
-    breakdown,
-    compile_passes,
-    compile_times,
-    evidence,
-    gap_chains,
-    host_spans,
-    op_steps,
-    phases_of_ops,
-    recompiles,
-    roofline,
-    top_ops,
-)
+from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.fleet.questions import QUESTIONS
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import Source, Sources, find_sources
-from xprof_py.postprocess.replay import step_replay
 from xprof_py.postprocess.rules.summary import build_summary
 
 SUMMARY = "summary.json"
@@ -61,18 +49,8 @@ class Partials:
     """What one process leaves behind."""
 
     process: dict[str, Any]
-    breakdown: pa.Table
-    replay: pa.Table
-    evidence: pa.Table
-    top_ops: pa.Table
-    roofline: pa.Table
-    host_spans: pa.Table
-    compile_times: pa.Table
-    compile_passes: pa.Table
-    recompiles: pa.Table
-    op_phases: pa.Table
-    op_steps: pa.Table
-    gap_chains: pa.Table
+    answers: dict[str, pa.Table]
+    """The partial of every question, by its name."""
     stored: dict[str, pa.Table]
     diagnostics: list[dict[str, Any]]
 
@@ -154,18 +132,7 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
     }
     return Partials(
         process=process,
-        breakdown=breakdown.partial(joined),
-        replay=step_replay.partial(joined),
-        evidence=evidence.partial(joined),
-        top_ops=top_ops.partial(joined),
-        roofline=roofline.partial(joined),
-        host_spans=host_spans.partial(joined),
-        compile_times=compile_times.partial(joined),
-        compile_passes=compile_passes.partial(joined),
-        recompiles=recompiles.partial(joined),
-        op_phases=phases_of_ops.partial(joined),
-        op_steps=op_steps.partial(joined),
-        gap_chains=gap_chains.partial(joined),
+        answers={name: question.partial(joined) for name, question in QUESTIONS.items()},
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
     )
@@ -174,49 +141,20 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
 def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]]) -> Analysis:
     """Merge the partials and finish. The order of ``parts`` does not matter."""
     parts = sorted(parts, key=lambda part: (_index(part.process), part.process["host"]))
-    merged = functools.reduce(breakdown.merge, (p.breakdown for p in parts))
-    phases = breakdown.used_phases(merged)
-    step_classes = breakdown.finish(merged)
-    rooflines = functools.reduce(roofline.merge, (p.roofline for p in parts))
-    finished = {
-        "replay": step_replay.finish(functools.reduce(step_replay.merge, (p.replay for p in parts)), phases),
-        "evidence": evidence.finish(functools.reduce(evidence.merge, (p.evidence for p in parts))),
-        "top_ops": top_ops.finish(functools.reduce(top_ops.merge, (p.top_ops for p in parts)), phases),
-        "roofline": roofline.finish(rooflines, phases),
-        "program_roofline": roofline.programs(rooflines, phases),
-        "host_spans": host_spans.finish(functools.reduce(host_spans.merge, (p.host_spans for p in parts))),
-        "compile_times": compile_times.finish(functools.reduce(compile_times.merge, (p.compile_times for p in parts))),
-        "compile_passes": compile_passes.finish(
-            functools.reduce(compile_passes.merge, (p.compile_passes for p in parts))
-        ),
-        "recompiles": recompiles.finish(functools.reduce(recompiles.merge, (p.recompiles for p in parts))),
-        "op_phases": phases_of_ops.finish(functools.reduce(phases_of_ops.merge, (p.op_phases for p in parts)), phases),
-        "op_steps": op_steps.finish(functools.reduce(op_steps.merge, (p.op_steps for p in parts))),
-        "gap_chains": gap_chains.finish(functools.reduce(gap_chains.merge, (p.gap_chains for p in parts))),
+    merged = {
+        name: functools.reduce(question.merge, (p.answers[name] for p in parts)) for name, question in QUESTIONS.items()
     }
+    phases = breakdown.used_phases(merged["breakdown"])
+    finished: dict[str, pa.Table] = {}
+    for name, question in QUESTIONS.items():
+        finished |= question.finish(merged[name], phases)
     summary = build_summary(
         processes=[p.process for p in parts],
-        merged=merged,
-        step_classes=step_classes,
-        replayed=finished["replay"],
-        gaps=finished["evidence"],
-        ops=finished["top_ops"],
-        roofline=finished["roofline"],
-        programs=finished["program_roofline"],
-        spans=finished["host_spans"],
-        compiles=finished["compile_times"],
-        passes=finished["compile_passes"],
-        recompiles=finished["recompiles"],
-        op_phases=finished["op_phases"],
+        tables=finished,
         diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics)],
     )
-    tables = {
-        "step_classes": step_classes,
-        "breakdown": merged.sort_by([("host", "ascending"), ("lane", "ascending"), ("window", "ascending")]),
-        **finished,
-        **{name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED},
-    }
-    return Analysis(summary, tables)
+    stored = {name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED}
+    return Analysis(summary, {**finished, **stored})
 
 
 def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False) -> Analysis:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.hlo.module import read_programs
-from xprof_py.postprocess.join import host_names, intervals
+from xprof_py.postprocess.join import host_names, intervals, tables
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
 from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
@@ -38,9 +38,9 @@ def join_profile(profile: Profile) -> Profile:
     cannot be joined has `join` none or ambiguous, an `unknown` cause and a diagnostics row.
     """
     if "hlo_ops" not in profile:
-        tables = read_programs(profile["programs"], file=profile.host)
-        found = pa.concat_tables([profile["diagnostics"], tables.pop("diagnostics")])
-        profile = profile.with_tables(diagnostics=found, **tables)
+        programs = read_programs(profile["programs"], file=profile.host)
+        found = pa.concat_tables([profile["diagnostics"], programs.pop("diagnostics")])
+        profile = profile.with_tables(diagnostics=found, **programs)
     return _Join(profile).run()
 
 
@@ -433,135 +433,23 @@ class _Join:
         phase: list[str],
         reason: list[str],
     ) -> Profile:
-        ops, launches, steps, joined = self.ops, self.launches, self.steps, self.joined
         diagnostics = pa.concat_tables(
             [
                 self.profile["diagnostics"],
                 pa.Table.from_pylist(self.diagnostics, schema=schema.TABLES["diagnostics"]),
             ]
         )
+        step_line = self.events.line[self.steps.event] if len(self.steps.event) else np.empty(0, np.int64)
         return self.profile.with_tables(
             diagnostics=diagnostics,
             **self.memory_bound.tables,
-            lanes=schema.table("lanes", lanes_table_columns(ops)),
-            ops=schema.table(
-                "ops",
-                {
-                    "event": ops.event,
-                    "lane": ops.lane,
-                    "run": _nullable(ops.run),
-                    "hlo_op": _nullable(ops.hlo_op),
-                    "class": pa.DictionaryArray.from_arrays(pa.array(ops.class_code, pa.int32()), pa.array(CLASSES)),
-                    "leaf": ops.leaf,
-                    "start_ps": ops.start_ps,
-                    "duration_ps": ops.end_ps - ops.start_ps,
-                    "open_ps": ops.open_end_ps - ops.end_ps,
-                },
-            ),
-            launches=schema.table(
-                "launches",
-                {
-                    "event": launches.event,
-                    "line": launches.line,
-                    "name": launches.name,
-                    "run_id": pa.array(launches.run_id, mask=~launches.has_run_id),
-                    "device": pa.nulls(len(launches.event), pa.int64()),
-                    "step": _nullable(self.launch_step),
-                    "start_ps": launches.start_ps,
-                    "end_ps": pa.array(launches.end_ps, mask=launches.open),
-                },
-            ),
-            runs=schema.table(
-                "runs",
-                {
-                    "lane": ops.run_lane,
-                    "program": _nullable(ops.run_program),
-                    "run_id": ops.run_id,
-                    "launch": _nullable(joined.launch),
-                    "step": _nullable(self.run_step),
-                    "start_ps": ops.run_start_ps,
-                    "end_ps": ops.run_end_ps,
-                    "join": joined.how,
-                },
-            ),
-            steps=schema.table(
-                "steps",
-                {
-                    "name": steps.name,
-                    "number": steps.number,
-                    "occurrence": steps.occurrence,
-                    "parent": _nullable(steps.parent),
-                    "line": self.events.line[steps.event] if len(steps.event) else [],
-                    "start_ps": steps.start_ps,
-                    "end_ps": pa.array(steps.end_ps, mask=np.array(steps.open, np.bool_)),
-                    "phase": phase,
-                    "reason": reason,
-                },
-            ),
-            windows=schema.table(
-                "windows",
-                {
-                    "lane": windows.lane,
-                    "kind": windows.kind,
-                    "step": _nullable(np.array(windows.step, np.int64)),
-                    "start_ps": windows.start_ps,
-                    "end_ps": windows.end_ps,
-                },
-            ),
-            gaps=_gaps_table(gap_rows),
+            lanes=schema.table("lanes", lanes_table_columns(self.ops)),
+            ops=tables.ops_table(self.ops),
+            launches=tables.launches_table(self.launches, self.launch_step),
+            runs=tables.runs_table(self.ops, self.joined, self.run_step),
+            steps=tables.steps_table(self.steps, step_line, phase, reason),
+            windows=tables.windows_table(windows),
+            gaps=tables.gaps_table(gap_rows),
             compiles=self.compiles.table(),
-            breakdown=self._breakdown_table(windows, breakdown, phase, reason),
+            breakdown=tables.breakdown_table(self.profile.host, self.steps, windows, breakdown, phase, reason),
         )
-
-    def _breakdown_table(
-        self, windows: Windows, rows: list[tuple[int, int, int, int, int]], phase: list[str], reason: list[str]
-    ) -> pa.Table:
-        steps = self.steps
-        step = [windows.step[row[0]] for row in rows]
-        in_step = [s >= 0 for s in step]
-        return schema.table(
-            "breakdown",
-            {
-                "host": [self.profile.host] * len(rows),
-                "lane": [windows.lane[row[0]] for row in rows],
-                "window": [row[0] for row in rows],
-                "step": [s if s >= 0 else None for s in step],
-                "kind": [windows.kind[row[0]] for row in rows],
-                "name": [steps.name[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-                "number": [steps.number[s] if known else None for s, known in zip(step, in_step, strict=True)],
-                "occurrence": [steps.occurrence[s] if known else None for s, known in zip(step, in_step, strict=True)],
-                "phase": [phase[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-                "reason": [reason[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-                "start_ps": [windows.start_ps[row[0]] for row in rows],
-                "window_ps": [windows.end_ps[row[0]] - windows.start_ps[row[0]] for row in rows],
-                "class": [CLASSES[row[1]] for row in rows],
-                "exclusive_ps": [row[2] for row in rows],
-                "total_ps": [row[3] for row in rows],
-                "foreign_ps": [row[4] for row in rows],
-            },
-        )
-
-
-def _nullable(values: Int64) -> pa.Array:
-    """-1 as null."""
-    return pa.array(values, pa.int64(), mask=np.asarray(values) < 0)
-
-
-def _gaps_table(rows: list[tuple[int, int, GapRow]]) -> pa.Table:
-    return schema.table(
-        "gaps",
-        {
-            "lane": [row[0] for row in rows],
-            "window": [row[1] for row in rows],
-            "start_ps": [row[2].start_ps for row in rows],
-            "end_ps": [row[2].end_ps for row in rows],
-            "cause": [row[2].cause for row in rows],
-            "cause_step": [row[2].cause_step if row[2].cause_step >= 0 else None for row in rows],
-            "length_ps": [row[2].length_ps for row in rows],
-            "launch": [row[2].launch if row[2].launch >= 0 else None for row in rows],
-            "method": [row[2].method for row in rows],
-            "event": [row[2].event if row[2].event >= 0 else None for row in rows],
-            "stack": [row[2].stack if row[2].stack >= 0 else None for row in rows],
-            "evidence": [row[2].evidence for row in rows],
-        },
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,25 +29,15 @@ PASSES = 10
 def build_summary(
     *,
     processes: Sequence[dict[str, Any]],
-    merged: pa.Table,
-    step_classes: pa.Table,
-    replayed: pa.Table,
-    gaps: pa.Table,
-    ops: pa.Table,
-    roofline: pa.Table,
-    programs: pa.Table,
-    spans: pa.Table,
-    compiles: pa.Table,
-    passes: pa.Table,
-    recompiles: pa.Table,
-    op_phases: pa.Table,
+    tables: Mapping[str, pa.Table],
     diagnostics: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     """Build the summary.
 
     ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks).
-    ``merged`` is the merged partial of analyses.breakdown; the other tables are what the analyses' finish returned.
+    ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
+    merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
     phases = breakdown.used_phases(merged)
     steps = step_classes.filter(pc.equal(step_classes["kind"], "step"))
     shares = breakdown.shares(merged, phases)
@@ -58,7 +48,7 @@ def build_summary(
     used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     step_ps = breakdown.step_times_ps(step_classes, phases)
-    predicted = verdict_rule.prediction(replayed)
+    predicted = verdict_rule.prediction(tables["replay"])
     notes = list(diagnostics)
     if shares is None:
         notes.append(_no_steps(steps))
@@ -66,11 +56,11 @@ def build_summary(
         notes.append(_unaligned(len(processes)))
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
     evidence = rows_by_class(
-        gaps=gaps,
+        gaps=tables["evidence"],
         ops=ops,
-        spans=spans,
-        compiles=compiles,
-        recompiles=recompiles,
+        spans=tables["host_spans"],
+        compiles=tables["compile_times"],
+        recompiles=tables["recompiles"],
         phases=phases,
         steps=len(step_ps),
         lanes=lanes,
@@ -90,14 +80,22 @@ def build_summary(
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
         "straggler": None,
-        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), roofline),
+        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), tables["roofline"]),
         "roofline": roofline_summary(
-            processes, roofline, programs, window_ps=int(pc.sum(used["window_ps"]).as_py() or 0), lanes=lanes
+            processes,
+            tables["roofline"],
+            tables["program_roofline"],
+            window_ps=int(pc.sum(used["window_ps"]).as_py() or 0),
+            lanes=lanes,
         ),
-        "op_phases": _op_phases(op_phases, lanes),
-        "compiles": {**_compiles(compiles), **_recompiles(recompiles), "passes": _passes(passes)},
+        "op_phases": _op_phases(tables["op_phases"], lanes),
+        "compiles": {
+            **_compiles(tables["compile_times"]),
+            **_recompiles(tables["recompiles"]),
+            "passes": _passes(tables["compile_passes"]),
+        },
         "slowest_steps": _slowest(steps),
-        "unknown": _unknown(gaps, phases, lanes, whole_s),
+        "unknown": _unknown(tables["evidence"], phases, lanes, whole_s),
         "overhead": _overhead(processes),
         "diagnostics": _counted(notes),
     }

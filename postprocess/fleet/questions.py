@@ -1,0 +1,73 @@
+"""The questions that every analysis of a job asks, by name: a new analysis is one line here.
+
+Each is partial(profile) -> table per process, merge(a, b) -> table, exact and in any order, and finish -> the tables
+that are written, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from xprof_py.postprocess.analyses import (
+    breakdown,
+    compile_passes,
+    compile_times,
+    evidence,
+    gap_chains,
+    host_spans,
+    op_steps,
+    phases_of_ops,
+    recompiles,
+    roofline,
+    top_ops,
+)
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.replay import step_replay
+
+Finish = Callable[[pa.Table, tuple[str, ...]], dict[str, pa.Table]]
+"""(merged table, phases of the steps that count) -> finished tables by name."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """How one analysis runs: see the module's docstring."""
+
+    partial: Callable[[Profile], pa.Table]
+    merge: Callable[[pa.Table, pa.Table], pa.Table]
+    finish: Finish
+
+
+def _breakdown(merged: pa.Table, phases: tuple[str, ...]) -> dict[str, pa.Table]:
+    order = [("host", "ascending"), ("lane", "ascending"), ("window", "ascending")]
+    return {"breakdown": merged.sort_by(order), "step_classes": breakdown.finish(merged)}
+
+
+QUESTIONS: dict[str, Question] = {
+    "breakdown": Question(breakdown.partial, breakdown.merge, _breakdown),
+    "replay": Question(
+        step_replay.partial, step_replay.merge, lambda t, phases: {"replay": step_replay.finish(t, phases)}
+    ),
+    "evidence": Question(evidence.partial, evidence.merge, lambda t, _: {"evidence": evidence.finish(t)}),
+    "top_ops": Question(top_ops.partial, top_ops.merge, lambda t, phases: {"top_ops": top_ops.finish(t, phases)}),
+    "roofline": Question(
+        roofline.partial,
+        roofline.merge,
+        lambda t, phases: {"roofline": roofline.finish(t, phases), "program_roofline": roofline.programs(t, phases)},
+    ),
+    "host_spans": Question(host_spans.partial, host_spans.merge, lambda t, _: {"host_spans": host_spans.finish(t)}),
+    "compile_times": Question(
+        compile_times.partial, compile_times.merge, lambda t, _: {"compile_times": compile_times.finish(t)}
+    ),
+    "compile_passes": Question(
+        compile_passes.partial, compile_passes.merge, lambda t, _: {"compile_passes": compile_passes.finish(t)}
+    ),
+    "recompiles": Question(recompiles.partial, recompiles.merge, lambda t, _: {"recompiles": recompiles.finish(t)}),
+    "op_phases": Question(
+        phases_of_ops.partial, phases_of_ops.merge, lambda t, phases: {"op_phases": phases_of_ops.finish(t, phases)}
+    ),
+    "op_steps": Question(op_steps.partial, op_steps.merge, lambda t, _: {"op_steps": op_steps.finish(t)}),
+    "gap_chains": Question(gap_chains.partial, gap_chains.merge, lambda t, _: {"gap_chains": gap_chains.finish(t)}),
+}
