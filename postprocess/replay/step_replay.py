@@ -178,7 +178,8 @@ class _Replay:
                     length = 0
                 elif segment.work not in self._asked:
                     woke = 0 if self._removed == _DEVICE_WAIT else segment.end_ps - work.end_ps
-                    length = max(self.end_of(segment.work) - now, 0) + woke
+                    ends = [self.end_of(row) for row in (segment.work, *segment.also)]
+                    length = max(*ends, now) - now + woke
             elif segment.label == self._removed:
                 length = 0
             new_length[-1] = length

@@ -7,7 +7,8 @@ every segment and run its measured duration, less what is removed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,15 +22,24 @@ from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
+WOKE_PS, WOKE_PART = 10**9, 10
+"""A thread that waited for the device without a note of it goes on within 1 ms of the work's end, or within a tenth of
+the wait: on a machine with busy cores a thread takes a time slice of a few milliseconds to wake up."""
+_UNKNOWN = CLASSES.index("unknown")
+
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a host thread. ``label``: index of CLASSES; ``work``: what it waits for, -1 if it does not wait."""
+    """A stretch of a host thread. ``label``: index of CLASSES; ``work``: what it waits for, -1 if it does not wait.
+
+    ``also``: further work that it waits for, on other lanes.
+    """
 
     start_ps: int
     end_ps: int
     label: int
     work: int
+    also: tuple[int, ...] = ()
 
 
 @dataclass
@@ -202,4 +212,30 @@ def _thread_segments(
             look += 1
         if piece.end_ps > low:
             add(low, piece.end_ps, label, target)
+    return out if waits else _silent_waits(out, work, thread)
+
+
+def _silent_waits(segments: list[Segment], work: list[Work], thread: int) -> list[Segment]:
+    """The segments of a thread of which XLA noted no wait, with those as waits that can be nothing else.
+
+    With several devices in one process `block_until_ready` leaves no event. It is a stretch in which nothing shows what
+    the thread did, in which all work that it had launched on several lanes came to its end, and which ended with it.
+    """
+    mine = sorted((w.ready_ps, row) for row, w in enumerate(work) if w.thread == thread)
+    if len({work[row].lane for _, row in mine}) < 2:
+        return segments
+    ready = [at for at, _ in mine]
+    latest = np.maximum.accumulate([work[row].end_ps for _, row in mine])
+    out = []
+    for segment in segments:
+        launched = bisect_right(ready, segment.start_ps)
+        if segment.label == _UNKNOWN and launched:
+            end = int(latest[launched - 1])
+            woke = max(WOKE_PS, (segment.end_ps - segment.start_ps) // WOKE_PART)
+            if segment.start_ps < end <= segment.end_ps <= end + woke:
+                # What ended before it began was not waited for.
+                open_rows = [row for _, row in mine[:launched] if work[row].end_ps > segment.start_ps]
+                last = max(open_rows, key=lambda row: work[row].end_ps)
+                segment = replace(segment, work=last, also=tuple(row for row in open_rows if row != last))
+        out.append(segment)
     return out
