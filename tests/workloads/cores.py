@@ -1,4 +1,4 @@
-"""How busy the machine was with something else while a workload's steps ran: measurements on a busy one prove nothing."""
+"""How busy the machine was with something else while a workload's steps ran: on a busy one figures prove nothing."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class CoreSeconds:
-    """``busy_s``: core seconds in which the machine worked or was taken away by its hypervisor, None where nothing says.
+    """``busy_s``: core seconds in which the machine worked or its hypervisor took it away, None where nothing says.
 
-    ``own_s``: this process's own; ``wall_s``: the wall clock.
+    ``own_s``: this process's own; ``delayed_s``: seconds that its threads were ready to run and had no core, summed,
+    None where the kernel does not say; ``wall_s``: the wall clock.
     """
 
     busy_s: float | None
     own_s: float
+    delayed_s: float | None
     wall_s: float
 
     @staticmethod
     def now() -> CoreSeconds:
-        return CoreSeconds(_machine_busy_s(), time.process_time(), time.perf_counter())
+        return CoreSeconds(_machine_busy_s(), time.process_time(), _delayed_s(), time.perf_counter())
 
     def until_now(self) -> dict[str, float | None]:
-        """The three since this moment, for `measured.json`."""
+        """What passed since this moment, by the names of the fields."""
         now = CoreSeconds.now()
-        known = self.busy_s is not None and now.busy_s is not None
-        return {
-            "busy_s": now.busy_s - self.busy_s if known else None,  # type: ignore[operator]
-            "own_s": now.own_s - self.own_s,
-            "wall_s": now.wall_s - self.wall_s,
-        }
+        passed: dict[str, float | None] = {}
+        for name, before in vars(self).items():
+            after = getattr(now, name)
+            passed[name] = None if before is None or after is None else after - before
+        return passed
 
 
 def _machine_busy_s() -> float | None:
@@ -42,6 +43,15 @@ def _machine_busy_s() -> float | None:
         return None
     user, nice, system, _idle, _iowait, irq, soft_irq, steal = (int(field) for field in fields[1:9])
     return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _delayed_s() -> float | None:
+    """The second field of every thread's schedstat. Threads that end take theirs along; XLA's pools do not."""
+    try:
+        waits = [int(path.read_text().split()[1]) for path in Path("/proc/self/task").glob("*/schedstat")]
+    except OSError:
+        return None
+    return sum(waits) / 1e9 if waits else None
 
 
 def others_cores(processes: Sequence[Mapping[str, float | None]]) -> float | None:
@@ -54,3 +64,11 @@ def others_cores(processes: Sequence[Mapping[str, float | None]]) -> float | Non
         return None
     own_s = sum(process["own_s"] or 0.0 for process in processes)
     return max(0.0, (first["busy_s"] - own_s) / (first["wall_s"] or 1.0))
+
+
+def delayed_cores(processes: Sequence[Mapping[str, float | None]]) -> float | None:
+    """Cores that these processes would have used on average, had they not been taken; None as in `others_cores`."""
+    delays = [process["delayed_s"] for process in processes]
+    if any(delay is None for delay in delays):
+        return None
+    return sum(delay or 0.0 for delay in delays) / (processes[0]["wall_s"] or 1.0)

@@ -14,7 +14,9 @@ a test to compare with the answer that comes from the recording alone:
     monitoring   every jax.monitoring event inside the capture: [time_ns at its end, key, seconds or null, arguments]
     cost         flops and bytes of one step's program, from XLA's cost_analysis
     stop_s       seconds that leaving ``capture`` took
-    cores        core seconds of the machine and of this process while the steps ran (cores.py)
+    wall_s       seconds from the begin of the first captured step to the end of the last one's work on the device
+    others_cores cores that were busy with something else meanwhile, on average; null where the machine does not say
+    delayed_cores cores that the program would have used but did not get, on average; null likewise
 
 The first two steps run before the capture, so that what they compile is not part of it.
 """
@@ -39,7 +41,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cores import CoreSeconds
+from cores import CoreSeconds, delayed_cores, others_cores
 
 from xprof_py import capture, step
 from xprof_py import checkpoint as annotated_checkpoint
@@ -473,7 +475,9 @@ def main() -> None:
         "cause_removed": options.cause_removed,
         "jax": jax.__version__,
         "step_s": stopwatch.step_s,
-        "cores": cores,
+        "wall_s": cores["wall_s"],
+        "others_cores": others_cores([cores]),
+        "delayed_cores": delayed_cores([cores]),
         "phases_s": stopwatch.steps,
         "stop_s": stop_s,
         "cost": cost,

@@ -5,8 +5,10 @@
 The launcher makes the hosts (network.py), starts one rank on each, and takes them away again. Every step trains the
 perceptron of planted.py's size on the rank's own batch and averages the gradients: 4 MiB. With --cause-removed the same
 ranks train at the same time on the same batches, but keep their gradients to themselves: same programs without the
-collectives. Every rank writes measured-RANK.json beside the recording, with its `step_s` and
-`cores` (cores.py). Where there is a core for every rank, each has its own: they share a network, not a processor.
+collectives. Where there is a core for every rank, each has its own: they share a network, not a processor.
+
+The run folder gets the recordings of all ranks, and measured.json with `step_s` (the slowest rank's), `wall_s`,
+`others_cores` and `delayed_cores` as planted.py writes them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from cores import CoreSeconds, delayed_cores, others_cores
+from network import hosts, why_unavailable
 
 ROWS, WIDTH, LAYERS = 256, 512, 4
 WARM_UP_STEPS = 3
@@ -35,7 +40,6 @@ def rank_main(options: argparse.Namespace) -> None:
     import jax.experimental.multihost_utils
     import jax.numpy as jnp
     import numpy as np
-    from cores import CoreSeconds
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 
@@ -88,21 +92,13 @@ def rank_main(options: argparse.Namespace) -> None:
         before = CoreSeconds.now()
         train(range(WARM_UP_STEPS, WARM_UP_STEPS + options.steps))
         used = before.until_now()
-    measured = {
-        "rank": options.rank,
-        "cause_removed": options.cause_removed,
-        "jax": jax.__version__,
-        "step_s": step_s,
-        "cores": used,
-    }
-    (options.run_dir / f"measured-{options.rank}.json").write_text(json.dumps(measured, indent=1))
+    own = {"jax": jax.__version__, "step_s": step_s, "cores": used}
+    (options.run_dir / f"measured-{options.rank}.json").write_text(json.dumps(own))
     jax.distributed.shutdown()
 
 
 def launch(options: argparse.Namespace) -> int:
     """All ranks on hosts of their own; the worst exit status. A rank that fails ends the others."""
-    from network import hosts, why_unavailable
-
     why = why_unavailable()
     if why:
         print(f"cannot make hosts: {why}", file=sys.stderr)
@@ -130,7 +126,26 @@ def launch(options: argparse.Namespace) -> int:
             for rank in ranks:
                 rank.kill()
                 rank.wait()
-    return max(rank.returncode for rank in ranks)
+    worst = max(rank.returncode for rank in ranks)
+    if worst == 0:
+        write_measured(options)
+    return worst
+
+
+def write_measured(options: argparse.Namespace) -> None:
+    """One measured.json of what the ranks wrote."""
+    own = [json.loads((options.run_dir / f"measured-{rank}.json").read_text()) for rank in range(options.world)]
+    cores = [rank["cores"] for rank in own]
+    measured = {
+        "name": "collective",
+        "cause_removed": options.cause_removed,
+        "jax": own[0]["jax"],
+        "step_s": [max(seconds) for seconds in zip(*(rank["step_s"] for rank in own), strict=True)],
+        "wall_s": max(rank["wall_s"] for rank in cores),
+        "others_cores": others_cores(cores),
+        "delayed_cores": delayed_cores(cores),
+    }
+    (options.run_dir / "measured.json").write_text(json.dumps(measured, indent=1))
 
 
 def main() -> None:
