@@ -6,7 +6,7 @@ Every training is recorded with its bottleneck and with the bottleneck taken awa
 every second round. Predicted is what the analysis of a recording with the bottleneck says of the step without it;
 measured is the wall time of the steps of the program that does not have it, divided by their number. Medians over the
 quiet runs are compared: those during which everything else on the machine kept no more than QUIET_CORES busy. A run
-that was not quiet is made again, at most --rounds times more per side.
+waits up to --wait-quiet seconds for that, and one that was not quiet is made again, --rounds times more at most.
 
 A promise is kept where it is off by no more than 10 % of the measured step or 1 % of the step with the bottleneck,
 whichever is larger. `collective` needs root and network namespaces (tests/workloads/ranks.py) and is left out with the
@@ -72,6 +72,7 @@ class Run:
 
     measured_ms: float
     others_cores: float | None
+    delayed_cores: float | None
     verdict: str
     predicted_ms: float | None
     promised: bool
@@ -81,10 +82,11 @@ class Run:
         return self.others_cores is None or self.others_cores <= QUIET_CORES
 
 
-def play(case: Case, place: Path, cache: Path, removed: bool) -> Run:
+def play(case: Case, place: Path, cache: Path, removed: bool, wait_s: float) -> Run:
     script, *arguments = case.program
     command = [sys.executable, str(WORKLOADS / script), *arguments, "--steps", str(case.steps)]
     # The run folder is the first positional argument of ranks.py and the second of planted.py.
+    command += ["--wait-quiet", str(wait_s)]
     command.insert(3 if script == "planted.py" else 2, str(place))
     complete([*command, *(["--cause-removed"] if removed else [])])
     measured = json.loads((place / "measured.json").read_text())
@@ -92,20 +94,21 @@ def play(case: Case, place: Path, cache: Path, removed: bool) -> Run:
     return Run(
         1e3 * measured["wall_s"] / len(measured["step_s"]),
         measured["others_cores"],
+        measured["delayed_cores"],
         summary["verdict"]["bottleneck"],
         summary["predictions"]["without_ms"].get(case.cause),
         summary["verdict"]["bottleneck"] == case.cause and summary["verdict"]["step_ms_without"] is not None,
     )
 
 
-def rounds_of(case: Case, folder: Path, rounds: int) -> dict[bool, list[Run]]:
+def rounds_of(case: Case, folder: Path, rounds: int, wait_s: float) -> dict[bool, list[Run]]:
     """All runs by whether the cause was removed, until each side has as many quiet ones as there are rounds."""
     runs: dict[bool, list[Run]] = {False: [], True: []}
     for number in range(2 * rounds):
         for removed in (False, True) if number % 2 == 0 else (True, False):
             if sum(run.quiet for run in runs[removed]) < rounds:
                 place = folder / f"{case.title.replace(' ', '')}-{'without' if removed else 'with'}-{number}"
-                runs[removed].append(play(case, place, folder / "cache", removed))
+                runs[removed].append(play(case, place, folder / "cache", removed, wait_s))
     return runs
 
 
@@ -161,6 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="first words of workloads; default: all")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--wait-quiet", type=float, default=20.0, metavar="S", help="for a quiet machine, per run")
     parser.add_argument("--folder", type=Path, help="keep recordings and numbers in this new folder")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - {case.title.split()[0] for case in CASES})
@@ -177,16 +181,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="xprof_py-counterfactual-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=options.folder is None)
-        table, numbers = measure(chosen, folder, options.rounds)
+        table, numbers = measure(chosen, folder, options.rounds, options.wait_quiet)
         (folder / "runs.json").write_text(json.dumps(numbers, indent=1))
     print_table(HEAD, table)
 
 
-def measure(chosen: Sequence[Case], folder: Path, rounds: int) -> tuple[list[list[str]], list[dict[str, Any]]]:
+def measure(
+    chosen: Sequence[Case], folder: Path, rounds: int, wait_s: float
+) -> tuple[list[list[str]], list[dict[str, Any]]]:
     """(rows of the table, every single run)."""
     table, numbers = [], []
     for case in chosen:
-        runs = rounds_of(case, folder, rounds)
+        runs = rounds_of(case, folder, rounds, wait_s)
         row, _ = cells(case, runs)
         print(" | ".join(row), file=sys.stderr, flush=True)
         table.append(row)

@@ -36,6 +36,22 @@ class CoreSeconds:
         return passed
 
 
+QUIET_CORES = 0.15
+_LOOK_S = 0.25
+_QUIET_LOOKS = 3
+
+
+def wait_until_quiet(limit_s: float) -> None:
+    """Return when the machine was quiet for three looks in a row, or after ``limit_s`` all the same."""
+    deadline = time.monotonic() + limit_s
+    quiet = 0
+    while quiet < _QUIET_LOOKS and time.monotonic() < deadline:
+        before = CoreSeconds.now()
+        time.sleep(_LOOK_S)
+        others = others_cores([before.until_now()])
+        quiet = quiet + 1 if others is None or others <= QUIET_CORES else 0
+
+
 def _machine_busy_s() -> float | None:
     try:
         fields = Path("/proc/stat").read_text().splitlines()[0].split()

@@ -41,7 +41,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cores import CoreSeconds, delayed_cores, others_cores
+from cores import CoreSeconds, delayed_cores, others_cores, wait_until_quiet
 
 from xprof_py import capture, step
 from xprof_py import checkpoint as annotated_checkpoint
@@ -434,6 +434,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--cause-removed", action="store_true", help="the same training without its planted bottleneck")
     parser.add_argument("--no-annotations", action="store_true", help="only the steps are annotated")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="wait S s for a quiet machine")
     parser.add_argument("--no-sampler", action="store_true", help="no Python stacks are sampled")
     options = parser.parse_args()
     if options.name == "layers":
@@ -460,6 +461,7 @@ def main() -> None:
     captured = range(WARM_UP_STEPS, WARM_UP_STEPS + options.steps)
     train(workload, range(WARM_UP_STEPS))
     workload.prepare(captured)
+    wait_until_quiet(options.wait_quiet)
     with capture(options.run_dir, stacks=False if options.no_sampler else "auto"):
         monitoring.clear()
         stopwatch.restart()

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cores import CoreSeconds, delayed_cores, others_cores
+from cores import CoreSeconds, delayed_cores, others_cores, wait_until_quiet
 from network import hosts, why_unavailable
 
 ROWS, WIDTH, LAYERS = 256, 512, 4
@@ -85,6 +85,8 @@ def rank_main(options: argparse.Namespace) -> None:
             step_s.append(time.perf_counter() - start)
 
     train(range(WARM_UP_STEPS))
+    if options.rank == 0:
+        wait_until_quiet(options.wait_quiet)
     # All ranks begin the captured steps together, also where no collective would make them.
     jax.experimental.multihost_utils.sync_global_devices("captured")
     step_s.clear()
@@ -104,7 +106,7 @@ def launch(options: argparse.Namespace) -> int:
         print(f"cannot make hosts: {why}", file=sys.stderr)
         return 1
     options.run_dir.mkdir(parents=True, exist_ok=True)
-    flags = ["--world", str(options.world), "--steps", str(options.steps)]
+    flags = ["--world", str(options.world), "--steps", str(options.steps), "--wait-quiet", str(options.wait_quiet)]
     flags += ["--cause-removed"] if options.cause_removed else []
     with hosts(options.world) as made:
         if options.mbit:
@@ -155,6 +157,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--mbit", type=float, help="what every host may send, in Mbit/s; default: no limit")
     parser.add_argument("--cause-removed", action="store_true", help="the same programs without collectives")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="wait S s for a quiet machine")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--coordinator", help=argparse.SUPPRESS)
     options = parser.parse_args()
