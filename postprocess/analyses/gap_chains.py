@@ -131,8 +131,7 @@ class _Chain:
     """What a row of gaps refers to, written out."""
 
     def __init__(self, profile: Profile) -> None:
-        self._events = Events(profile)
-        self._has_source, self._source = self._events.argument("source")
+        self._events = Events.of(profile)
         self._lines = profile["lines"]["name"].to_pylist()
         self._launches = profile["launches"].to_pylist()
         self._runs = profile["runs"].to_pylist()
@@ -161,7 +160,7 @@ class _Chain:
     def _read_calls(self) -> None:
         """Per line the outermost calls of jitted functions, in order: disjoint."""
         events = self._events
-        calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+        calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
         self._calls: dict[int, Int64] = {}
         for line in np.unique(events.line[calls]):
             mine = calls[events.line[calls] == line]
@@ -259,8 +258,9 @@ class _Chain:
         if function is None and cause in ("host", "compiler"):
             function = self._calling(event)
         source = None
-        if self._has_source[event]:
-            source = events.text_of(int(self._source[event]))
+        stated, text = events.argument_of("source", np.array([event]))
+        if stated[0]:
+            source = events.text_of(int(text[0]))
         elif frame is not None:
             source = frame["where"]
         elif function:

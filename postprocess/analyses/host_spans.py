@@ -28,11 +28,10 @@ _SCHEMA = pa.schema(
 
 def partial(profile: Profile) -> pa.Table:
     """One row per (kind, name, source) of one profile."""
-    events = Events(profile)
-    has_source, source = events.argument("source")
+    events = Events.of(profile)
     rows = np.flatnonzero(np.isin(events.kind, [int(k) for k in _KINDS]))
-    text = np.where(has_source, source, -1)
-    packed = np.stack([events.kind[rows], events.name[rows], text[rows]], axis=1)
+    has_source, source = events.argument_of("source", rows)
+    packed = np.stack([events.kind[rows], events.name[rows], np.where(has_source, source, -1)], axis=1)
     unique, group = np.unique(packed, axis=0, return_inverse=True)
     group = group.reshape(-1)
     closed = events.duration_ps[rows] >= 0

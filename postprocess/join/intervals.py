@@ -80,15 +80,60 @@ def cover(disjoint: Intervals, start: Int64, end: Int64) -> Int64:
     return covered_before(disjoint, end) - covered_before(disjoint, start)
 
 
-def largest_remainder(total: int, weights: list[int]) -> list[int]:
-    """Split ``total`` in proportion to ``weights`` (not all zero) into integers that sum to it.
+def union_of_groups(group: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """(group, start, end) of the disjoint sets that the intervals of each group cover, by group, then in order."""
+    keep = end > start
+    group, start, end = group[keep], start[keep], end[keep]
+    if not len(group):
+        return np.empty(0, np.int64), *nothing()
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    # Every group is moved behind the one before it, so that one running maximum serves all.
+    first = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
+    count = np.diff(np.concatenate((first, [len(group)])))
+    lows, highs = start[first], np.maximum.reduceat(end, first)
+    length = highs - lows + 1
+    moved = np.repeat(np.cumsum(length) - length - lows, count)
+    reach = np.maximum.accumulate(end + moved)
+    new = np.concatenate(([True], (start + moved)[1:] > reach[:-1]))
+    last = np.concatenate((new[1:], [True]))
+    return group[new], start[new], reach[last] - moved[last]
 
-    Hamilton's method: floors first, then one each to the largest remainders, ties to the earlier weight.
+
+def cover_of_groups(group: Int64, start: Int64, end: Int64, groups: int) -> Int64:
+    """How much the intervals of each of ``groups`` cover."""
+    out = np.zeros(groups, np.int64)
+    of, low, high = union_of_groups(group, start, end)
+    np.add.at(out, of, high - low)
+    return out
+
+
+def largest_remainders(totals: Int64, owner: Int64, weights: Int64) -> Int64:
+    """Split ``totals[k]`` in proportion to the weights whose ``owner`` is k into integers that sum to it.
+
+    ``owner`` ascending; weights positive; total times sum of weights below 2**114 (a day is 2**57 ps). Hamilton's
+    method: floors first, then one each to the largest remainders, ties to the earlier weight.
     """
-    whole = sum(weights)
-    shares = [total * weight // whole for weight in weights]
-    remainders = [total * weight % whole for weight in weights]
-    order = sorted(range(len(weights)), key=lambda i: (-remainders[i], i))
-    for index in order[: total - sum(shares)]:
-        shares[index] += 1
-    return shares
+    if not len(owner):
+        return np.empty(0, np.int64)
+    first = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
+    count = np.diff(np.concatenate((first, [len(owner)])))
+    total = totals[owner]
+    whole = np.repeat(np.add.reduceat(weights, first), count)
+    shares, remainders = _divided(total, weights, whole)
+    missing = np.repeat(totals[owner[first]] - np.add.reduceat(shares, first), count)
+    order = np.lexsort((np.arange(len(owner)), -remainders, owner))
+    rank = np.empty(len(owner), np.int64)
+    rank[order] = np.arange(len(owner)) - np.repeat(first, count)
+    return shares + (rank < missing)
+
+
+def _divided(a: Int64, b: Int64, by: Int64) -> tuple[Int64, Int64]:
+    """Quotient and remainder of a * b / by, exact although a * b does not fit into 64 bits; b <= by, all positive."""
+    quotient = (a.astype(np.float64) * (b / by)).astype(np.int64)
+    # The double is off by a little; what is left is small, so that its 64 low bits are all of it.
+    left = (a.astype(np.uint64) * b.astype(np.uint64) - quotient.astype(np.uint64) * by.astype(np.uint64)).astype(
+        np.int64
+    )
+    correction = left // by
+    return quotient + correction, left - correction * by
