@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from xprof_py.postprocess.hlo.classes import CONTAINERS, class_of
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
@@ -67,15 +67,14 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
 
     start = events.start_ps[rows]
     end = events.end_ps[rows]
-    run_key = np.stack([lane, program_id, run_id], axis=1) if len(rows) else np.empty((0, 3), np.int64)
-    keys, run = np.unique(run_key, axis=0, return_inverse=True)
-    run = run.reshape(-1).astype(np.int64)
-    count = len(keys)
+    first, run = distinct(lane, program_id, run_id)
+    lane_of_run, id_of_run = lane[first], run_id[first]
+    count = len(first)
     run_start = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(run_start, run, start)
     run_program = np.full(count, -1, np.int64)
     run_program[run] = program
-    order = np.lexsort((run_start, keys[:, 0])) if count else np.empty(0, np.int64)
+    order = np.lexsort((run_start, lane_of_run))
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
     run = rank[run] if count else run
@@ -98,9 +97,9 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
         start_ps=start,
         end_ps=end,
         open_end_ps=end.copy(),
-        run_lane=keys[order, 0] if count else np.empty(0, np.int64),
+        run_lane=lane_of_run[order],
         run_program=run_program[order] if count else np.empty(0, np.int64),
-        run_id=keys[order, 2] if count else np.empty(0, np.int64),
+        run_id=id_of_run[order],
         run_start_ps=run_start[order] if count else np.empty(0, np.int64),
         run_end_ps=np.zeros(count, np.int64),
     )
