@@ -33,7 +33,8 @@ class Lives:
     """``start``, ``end`` per row of hlo_buffers, both included; -1 where its op is not scheduled.
 
     ``live_out``: part of the program's result. ``time`` per row of hlo_ops, -1 where not scheduled; times of different
-    programs each count from 0. ``touched``: (buffer, time) of every definition and reading, sorted.
+    programs each count from 0. ``touched``: (buffer, time) of every definition and reading, sorted. ``loops``: rows of
+    hlo_ops that are loops, with the first and the last time in them.
     """
 
     start: _I64
@@ -41,6 +42,7 @@ class Lives:
     live_out: npt.NDArray[np.bool_]
     time: _I64
     touched: tuple[_I64, _I64]
+    loops: list[tuple[int, int, int]]
 
     def of(self, buffer: int) -> _I64:
         """The times at which ``buffer`` is written or read, rising."""
@@ -62,6 +64,7 @@ def live_ranges(tables: Mapping[str, Any], instructions: Instructions) -> Lives:
         np.array(walk.live_out, np.bool_),
         np.array(walk.time, np.int64),
         (buffer[order], time[order]),
+        walk.loops,
     )
 
 
@@ -87,6 +90,7 @@ class _Walk:
         self.time = [-1] * instructions.count
         self.touched_buffer: list[int] = []
         self.touched_time: list[int] = []
+        self.loops: list[tuple[int, int, int]] = []
         self._clock = 0
         self._values: dict[int, _Values] = {}
         self._reads: dict[int, frozenset[int]] = {}
@@ -132,6 +136,8 @@ class _Walk:
         elif len(operands) == 1 or opcode in ("add-dependency", "optimization-barrier"):
             passed = operands[0]
         self._values[op] = self._result(op, passed)
+        if opcode == "while" and begins < self._clock:
+            self.loops.append((op, begins, self._clock - 1))
         self._tick(op)
         if opcode not in ("tuple", "domain"):
             # These read a tuple's table alone, and pass on what is in it.
@@ -158,7 +164,8 @@ class _Walk:
             self._computation(computation, arguments)
             self._depth -= 1
             root = self._instructions.root(computation)
-            if root is not None and not (opcode == "while" and _is_condition(self._instructions, root)):
+            # XLA writes a loop's body first and its condition second.
+            if root is not None and (opcode != "while" or branch == 0):
                 results.append(self._values.get(root, {}))
         merged: _Values = {}
         for values in results:
@@ -201,9 +208,3 @@ def _made(opcode: str, start: _Values) -> frozenset[int]:
     """What an asynchronous op has made when it is done: XLA's place for it in the result of its start."""
     element = 0 if opcode in ("copy-done", "recv-done", "send-done") else 1
     return start.get(element, start.get(-1, frozenset()))
-
-
-def _is_condition(instructions: Instructions, root: int) -> bool:
-    """Whether a loop's computation that ends in ``root`` is its condition: that gives one truth value."""
-    arrays = instructions.arrays(root)
-    return len(arrays) == 1 and arrays[0].element < 0 and arrays[0].type == "pred"

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from xprof_py.postprocess.hlo.liveness import Lives
 from xprof_py.postprocess.hlo.shapes import DEVICE_MEMORY, Array, Instructions
+from xprof_py.postprocess.hlo.trip_counts import trip_count
 
 _I64 = npt.NDArray[np.int64]
 
@@ -34,12 +35,22 @@ LEAST_PADDING = 0.1
 
 
 class Stay(NamedTuple):
-    """A place in the block of temporaries while it is in use; ``buffers``: the values in it, rows of hlo_buffers."""
+    """A place (allocation, offset) of temporaries while it is in use; ``buffers``: the values in it, their rows."""
 
+    place: tuple[int, int]
     bytes: int
     start: int
     end: int
     buffers: tuple[int, ...]
+
+
+class _Loop(NamedTuple):
+    """``rounds``: its trip count, None where not known; ``first``, ``last``: the times in it."""
+
+    op: int
+    rounds: int | None
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,9 @@ class Advice:
     """One change and the bytes by which it lowers the peak, given the rows of its kind above it.
 
     kind: `donate` (``alive`` is the argument, ``output`` what would take over its memory), `idle` (not needed between
-    its ``before`` and ``after``: compute it again, or keep it elsewhere), `padding` (its layout's).
+    its ``before`` and ``after``: compute it again, or keep it elsewhere), `stacked` (a loop keeps one of each of its
+    rounds for a later loop; where the body is computed again there, the largest such stack of a loop is enough, the
+    loop's state), `padding` (its layout's).
     """
 
     kind: str
@@ -124,6 +137,11 @@ def peak_of(program: Program, lives: Lives, instructions: Instructions, op_at: M
     temporaries = [a["row"] for a in here if a["kind"] == "temporary"]
     stays = _stays([row for a in temporaries for row in in_allocation.get(a, [])], program.buffers, lives)
     level = _level(stays, max(op_at, default=0) + 1)
+    loops = [
+        _Loop(op, trip_count(instructions, op), first, last)
+        for op, first, last in lives.loops
+        if op_at.get(int(lives.time[op])) == op
+    ]
     at = int(level.argmax()) if len(level) else 0
 
     def array(buffer: int) -> Array | None:
@@ -167,6 +185,7 @@ def peak_of(program: Program, lives: Lives, instructions: Instructions, op_at: M
     advice = [
         *_donate(alive, instructions),
         *_idle_advice(alive, of_stay, lives, level, at),
+        *_stacked(alive, of_stay, stays, lives, level, loops),
         *_padding(alive),
     ]
     least = LEAST_SAVED * sum(bytes_of.values())
@@ -193,15 +212,14 @@ def _stays(rows: list[int], buffers: Mapping[int, Mapping[str, Any]], lives: Liv
         if lives.start[row] >= 0 and buffers[row]["bytes"] > 0
     )
     stays: list[Stay] = []
-    place = None
     for allocation, offset, start, end, row in order:
         size = buffers[row]["bytes"]
-        if place == (allocation, offset) and start <= stays[-1].end:
-            last = stays[-1]
-            stays[-1] = Stay(max(last.bytes, size), last.start, max(last.end, end), (*last.buffers, row))
-        else:
-            stays.append(Stay(size, start, end, (row,)))
         place = (allocation, offset)
+        if stays and stays[-1].place == place and start <= stays[-1].end:
+            last = stays[-1]
+            stays[-1] = Stay(place, max(last.bytes, size), last.start, max(last.end, end), (*last.buffers, row))
+        else:
+            stays.append(Stay(place, size, start, end, (row,)))
     return stays
 
 
@@ -282,6 +300,37 @@ def _idle_advice(alive: list[Alive], of_stay: Mapping[int, Stay], lives: Lives, 
         if saves > 0:
             found.append(Advice("idle", saves, alive[i]))
             level = lowered
+    return found
+
+
+def _stacked(
+    alive: list[Alive], of_stay: Mapping[int, Stay], stays: list[Stay], lives: Lives, level: _I64, loops: list[_Loop]
+) -> list[Advice]:
+    """Temporaries with a row for each round of a loop, which a later loop of as many rounds uses."""
+    of_loop: dict[int, list[int]] = {}
+    for i, stay in of_stay.items():
+        array = alive[i].array
+        if alive[i].before is not None or array is None or not array.dimensions or array.dimensions[0] < 2:
+            continue
+        times = np.concatenate([lives.of(buffer) for buffer in stay.buffers])
+        used = [
+            loop
+            for loop in loops
+            if loop.rounds == array.dimensions[0]
+            and (alive[i].op == loop.op or np.any((times >= loop.first) & (times <= loop.last)))
+        ]
+        if used and min(loop.last for loop in used) < max(loop.first for loop in used):
+            of_loop.setdefault(min(loop.first for loop in used), []).append(i)
+    found = []
+    level = level.copy()
+    for begins, stacks in of_loop.items():
+        for i in sorted(stacks, key=lambda i: (-alive[i].bytes, i))[1:]:
+            before, mine = int(level.max()), of_stay[i]
+            for stay in stays:
+                # The stack before its loop, in it and after it is one value after the other in one place.
+                if stay.place == mine.place and stay.bytes == mine.bytes and begins <= stay.end <= mine.end:
+                    level[stay.start : stay.end + 1] -= stay.bytes
+            found.append(Advice("stacked", before - int(level.max()), alive[i]))
     return found
 
 

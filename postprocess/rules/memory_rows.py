@@ -90,7 +90,7 @@ def _grouped(advice: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Rows of one sentence: donations are one call's, idle values of one source line are one checkpoint's."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in advice:
-        place = "" if row["kind"] == "donate" else row["op"] or ""
+        place = "" if row["kind"] in ("donate", "stacked") else row["op"] or ""
         if row["kind"] == "idle":
             place = row["source"] or row["op_name"] or place
         groups.setdefault((row["kind"], place), []).append(row)
@@ -141,4 +141,12 @@ def _listed(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-_TEXTS = {"donate": _donate, "idle": _idle, "padding": _padding}
+def _stacked(rows: list[dict[str, Any]], names: list[Any]) -> str:
+    shapes = _listed(sorted({str(row["shape"]) for row in rows}))
+    return (
+        f"recompute the body of the loop (jax.checkpoint around it): {len(rows)} "
+        f"{'stack' if len(rows) == 1 else 'stacks'} of {shapes} wait for a later loop"
+    )
+
+
+_TEXTS = {"donate": _donate, "idle": _idle, "padding": _padding, "stacked": _stacked}
