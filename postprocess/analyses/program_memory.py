@@ -1,8 +1,9 @@
 """How much device memory does each program take, what is alive at its peak, and what would lower it?
 
 Definitions: hlo/peak.py (bytes held, the peak, advice) and hlo/liveness.py (lives of values). One row per program of a
-host whose HLO says where its values are kept; `runs` counts its executions in the capture, null where none of the
-host's runs could be joined. What other programs hold meanwhile is not in it.
+host whose HLO says where its values are kept, and of one that ran but does not say it (`basis` unknown, bytes null).
+`runs` counts its executions in the capture, null where none of the host's runs could be joined. What other programs
+hold meanwhile is not in it.
 """
 
 from __future__ import annotations
@@ -70,28 +71,27 @@ _ORDER = [("held_bytes", "descending"), ("program", "ascending"), ("program_id",
 
 def partial(profile: Profile) -> pa.Table:
     """One row per program of one joined profile. `argument_bytes` and `output_bytes` leave out what is donated."""
-    if not profile["hlo_allocations"].num_rows:
+    runs = Counter(program for program in profile["runs"]["program"].to_pylist() if program is not None)
+    if not profile["hlo_allocations"].num_rows and not runs:
         return _SCHEMA.empty_table()
     instructions = Instructions(profile)
     lives = live_ranges(profile, instructions)
     words = _Words(profile)
-    runs = Counter(profile["runs"]["program"].to_pylist())
-    known_runs = any(program is not None for program in runs)
     programs = profile["programs"].select(["name", "program_id"]).to_pylist()
     ops_at = _ops_at(profile, lives)
+    kept = _programs(profile)
     rows = []
-    for number, program in _programs(profile).items():
-        peak = peak_of(program, lives, instructions, ops_at.get(number, {}))
-        rows.append(
-            {
-                "host": profile.host,
-                "program": programs[number]["name"],
-                "program_id": programs[number]["program_id"],
-                "runs": runs[number] if known_runs else None,
-                "basis": "buffer_assignment",
-                **words.peak(peak),
-            }
-        )
+    for number in sorted({*kept, *runs}):
+        row = {
+            "host": profile.host,
+            "program": programs[number]["name"],
+            "program_id": programs[number]["program_id"],
+            "runs": runs[number] if runs else None,
+            "basis": "buffer_assignment" if number in kept else "unknown",
+        }
+        if number in kept:
+            row |= words.peak(peak_of(kept[number], lives, instructions, ops_at.get(number, {})))
+        rows.append(row)
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 

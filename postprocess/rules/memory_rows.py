@@ -21,8 +21,11 @@ def memory_summary(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
     peak_bytes: the most that a device's allocator had handed out in the capture where it reported it (basis
     `allocator`, device: its name), else what the largest program that ran holds while it runs (basis `program`).
     program, at, alive, advice are of that largest program in both cases; where no run could be joined, of the largest.
+    programs_unknown: how many programs ran whose HLO does not say where their values are kept.
     """
-    program = _largest(tables["program_memory"])
+    programs = tables["program_memory"]
+    known = programs.filter(pc.is_valid(programs["held_bytes"]))
+    program = _largest(known)
     allocators = tables["memory_allocators"]
     devices = allocators.filter(pc.invert(allocators["host_memory"]))
     devices = devices.sort_by([("peak_bytes", "descending"), ("host", "ascending"), ("allocator", "ascending")])
@@ -37,8 +40,9 @@ def memory_summary(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
         **_of_program(program, tables),
         "programs": [
             {name: row[name] for name in ("host", "program", "program_id", "runs", "held_bytes", "temporary_bytes")}
-            for row in tables["program_memory"].slice(0, PROGRAMS).to_pylist()
+            for row in known.slice(0, PROGRAMS).to_pylist()
         ],
+        "programs_unknown": programs.num_rows - known.num_rows,
         "allocators": allocators.slice(0, ALLOCATORS).to_pylist(),
         "allocators_left_out": max(allocators.num_rows - ALLOCATORS, 0),
     }

@@ -117,6 +117,17 @@ def test_the_summary_takes_the_largest_program_that_ran_elsewhere() -> None:
     assert memory["advice"][0]["saves_bytes"] == 4000
 
 
+def test_a_program_that_ran_and_says_nothing_is_counted() -> None:
+    silent = program()
+    silent = silent.with_tables(**{name: schema.empty(name) for name in ("hlo_allocations", "hlo_buffers")})
+    tables = tables_of(profile(EVENTS, silent))
+    (row,) = tables["program_memory"].to_pylist()
+    assert (row["basis"], row["runs"], row["held_bytes"]) == ("unknown", 1, None)
+    memory = memory_summary(tables)
+    assert memory is not None
+    assert (memory["programs"], memory["programs_unknown"], memory["program"]) == ([], 1, None)
+
+
 def test_nothing_known_is_null_and_says_so() -> None:
     nothing = Profile("host0", 0, 0, 1000)
     assert memory_summary(tables_of(nothing)) is None
