@@ -19,6 +19,7 @@ BUFFER_TABLES = ("hlo_schedule", "hlo_allocations", "hlo_buffers", "hlo_heap_eve
 KINDS = ("argument", "donated", "output", "temporary", "constant", "thread_local")
 """What an allocation is for. `donated`: an argument whose memory becomes an output's."""
 
+_MOST_BYTES = 2**62
 _HEAP_EVENTS = ("alloc", "free", "share")
 
 
@@ -90,6 +91,14 @@ def buffer_columns(
             "shares_with": _nullable((shares_with + first["hlo_buffers"])[simulated], shares[simulated]),
         },
     }
+
+
+def impossible_sizes(columns: Mapping[str, Any]) -> int:
+    """How many allocations and buffers cannot be as large as the module says, alone or together: 0 in XLA's files."""
+    tables = ("allocations", "buffers", "assigned")
+    sizes = [size for table in tables for size in np.asarray(columns[table]["size"]).tolist()]
+    negative = sum(size < 0 for size in sizes)
+    return negative or (len(sizes) if sum(sizes) >= _MOST_BYTES else 0)
 
 
 class _Rows:

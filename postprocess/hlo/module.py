@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from xprof_py import _native
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.hlo.buffers import BUFFER_TABLES, buffer_columns
+from xprof_py.postprocess.hlo.buffers import BUFFER_TABLES, buffer_columns, impossible_sizes
 from xprof_py.postprocess.hlo.shapes import attribute_columns, shape_columns
 from xprof_py.postprocess.readers.xspace import strings
 
@@ -75,6 +75,11 @@ def read_programs(programs: pa.Table, *, file: str = "") -> dict[str, pa.Table]:
         for table, columns in module.tables(program, ops, computations).items():
             parts[table].append(columns)
         places = buffer_columns(module.columns, program, first_op=ops, first_computation=computations, first=first)
+        impossible = impossible_sizes(module.columns)
+        if impossible:
+            message = "sizes in the buffer assignment that cannot be: where this program keeps its values is not known"
+            diagnostics.append(_diagnostic("hlo_buffer_sizes", file, place, impossible, message))
+            places = {table: {name: column[:0] for name, column in own.items()} for table, own in places.items()}
         for table, columns in places.items():
             parts[table].append(columns)
         first = {table: count + len(places[table]["program"]) for table, count in first.items()}

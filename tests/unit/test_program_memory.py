@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hlo_memory import Plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hlo_modules import Computation, Module, Shape, f32, s32
+from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import program_memory
 from xprof_py.postprocess.hlo.liveness import Lives, live_ranges
+from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.hlo.shapes import Instructions
+from xprof_py.postprocess.profile import Profile
 
 PRED: Shape = ("pred", ())
 
@@ -267,6 +271,21 @@ def test_ids_that_are_not_in_the_module_cost_only_themselves() -> None:
     plan.assignment.buffer_allocations[1].assigned.add(logical_buffer_id=99, offset=0, size=1 << 40)
     plan.hlo.module.schedule.sequences[1].instruction_ids.append(777)
     assert row_of(plan)["live_temporary_bytes"] == 1400
+
+
+@pytest.mark.parametrize("sizes", [(-1,), (2**62,), (2**61, 2**61)])
+def test_sizes_that_cannot_be_cost_only_their_program(sizes: tuple[int, ...]) -> None:
+    good, _ = chain()
+    broken, _ = chain()
+    for size in sizes:
+        broken.allocation("temporary", size=size)
+    hlo = pa.array([plan.hlo.proto.SerializeToString() for plan in (broken, good)], pa.large_binary())
+    programs = schema.table("programs", {"program_id": [1, 2], "name": ["broken", "good"], "hlo": hlo})
+    tables = read_programs(programs, file="rank0")
+    (row,) = tables["diagnostics"].to_pylist()
+    assert (row["code"], row["file"], row["place"]) == ("hlo_buffer_sizes", "rank0", "program broken(1)")
+    found = program_memory.partial(Profile("host0", 0, 0, 1, {"programs": programs, **tables})).to_pylist()
+    assert [(row["program"], row["live_temporary_bytes"]) for row in found] == [("good", 1400)]
 
 
 def test_a_module_that_calls_itself_ends() -> None:
