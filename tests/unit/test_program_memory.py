@@ -351,3 +351,21 @@ def test_no_program_gives_empty_tables(name: str) -> None:
     main_of(hlo)
     finished = program_memory.finish(program_memory.partial(Plan(hlo).profile()))
     assert finished[name].num_rows == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_programs_are_read_or_refused(seed: int) -> None:
+    """Whatever a file says of its buffers: an answer or a diagnostics row, never an exception."""
+    random = np.random.default_rng(seed)
+    answered = 0
+    for plan, _ in [chain(), loop()] * 50:
+        content = bytearray(plan.hlo.proto.SerializeToString())
+        for at in random.integers(0, len(content), random.integers(1, 4)).tolist():
+            content[at] = int(random.integers(0, 256))
+        hlo = pa.array([bytes(content)], pa.large_binary())
+        programs = schema.table("programs", {"program_id": [1], "name": ["jit_f"], "hlo": hlo})
+        tables = read_programs(programs)
+        found = program_memory.partial(Profile("host0", 0, 0, 1, {"programs": programs, **tables}))
+        answered += program_memory.finish(found)["program_memory"].num_rows
+        assert found.num_rows or tables["diagnostics"].num_rows or not tables["hlo_allocations"].num_rows
+    assert 10 < answered < 100
