@@ -50,7 +50,7 @@ class Lives:
         return self.touched[1][first:last]
 
 
-def live_ranges(tables: Mapping[str, Any], instructions: Instructions) -> Lives:
+def live_ranges(tables: Mapping[str, Any] | Any, instructions: Instructions) -> Lives:
     """The lives of all buffers of a profile. ``tables``: a Profile or what read_programs returned."""
     walk = _Walk(tables, instructions)
     for entry in instructions.entries.values():
@@ -71,7 +71,7 @@ def live_ranges(tables: Mapping[str, Any], instructions: Instructions) -> Lives:
 class _Walk:
     """Runs through the schedule of one program after the other, with the values that every op's result is made of."""
 
-    def __init__(self, tables: Mapping[str, Any], instructions: Instructions) -> None:
+    def __init__(self, tables: Mapping[str, Any] | Any, instructions: Instructions) -> None:
         self._instructions = instructions
         self._order: dict[int, list[int]] = {}
         schedule = tables["hlo_schedule"]
