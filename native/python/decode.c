@@ -213,6 +213,12 @@ static PyObject *hlo_columns(xpr_hlo *hlo) {
         add_table(dict, "frames", &hlo->frames) < 0 || add_table(dict, "shapes", &hlo->shapes) < 0 ||
         add_table(dict, "dimensions", &hlo->dimensions) < 0 ||
         add_table(dict, "attributes", &hlo->attributes) < 0 || add_table(dict, "texts", &hlo->texts) < 0 ||
+        add_table(dict, "sequences", &hlo->sequences) < 0 || add_table(dict, "schedule", &hlo->schedule) < 0 ||
+        add_table(dict, "buffers", &hlo->buffers) < 0 ||
+        add_table(dict, "allocations", &hlo->allocations) < 0 || add_table(dict, "assigned", &hlo->assigned) < 0 ||
+        add_table(dict, "heap_traces", &hlo->heap_traces) < 0 ||
+        add_table(dict, "heap_events", &hlo->heap_events) < 0 ||
+        set_new(dict, "has_buffer_assignment", PyBool_FromLong(hlo->has_buffer_assignment)) < 0 ||
         add_strings(dict, "text_values", &hlo->text_values.strings) < 0 ||
         set_new(dict, "attribute_names", attribute_names()) < 0 ||
         set_new(dict, "replica_count", PyLong_FromLongLong(hlo->replica_count)) < 0 ||

@@ -18,8 +18,10 @@ from xprof_py.postprocess.analyses import (
     evidence,
     gap_chains,
     host_spans,
+    memory_timeline,
     op_steps,
     phases_of_ops,
+    program_memory,
     recompiles,
     roofline,
     top_ops,
@@ -69,5 +71,7 @@ QUESTIONS: dict[str, Question] = {
         phases_of_ops.partial, phases_of_ops.merge, lambda t, phases: {"op_phases": phases_of_ops.finish(t, phases)}
     ),
     "op_steps": Question(op_steps.partial, op_steps.merge, lambda t, _: {"op_steps": op_steps.finish(t)}),
+    "program_memory": Question(program_memory.partial, program_memory.merge, lambda t, _: program_memory.finish(t)),
+    "memory_timeline": Question(memory_timeline.partial, memory_timeline.merge, lambda t, _: memory_timeline.finish(t)),
     "gap_chains": Question(gap_chains.partial, gap_chains.merge, lambda t, _: {"gap_chains": gap_chains.finish(t)}),
 }

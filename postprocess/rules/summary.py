@@ -14,6 +14,7 @@ from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
@@ -54,6 +55,9 @@ def build_summary(
         notes.append(_no_steps(steps))
     if len(processes) > 1:
         notes.append(_unaligned(len(processes)))
+    memory = memory_summary(tables)
+    if memory is None:
+        notes.append(memory_unknown())
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
     evidence = rows_by_class(
         gaps=tables["evidence"],
@@ -88,6 +92,7 @@ def build_summary(
             window_ps=int(pc.sum(used["window_ps"]).as_py() or 0),
             lanes=lanes,
         ),
+        "memory": memory,
         "op_phases": _op_phases(tables["op_phases"], lanes),
         "compiles": {
             **_compiles(tables["compile_times"]),
