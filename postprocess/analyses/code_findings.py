@@ -6,10 +6,10 @@ One row per pattern (hlo/code_patterns.py) and program, over the executions of i
                      all of the time of its executions: without them it is gone
     unfused_chain    the bytes that a fusion would not move (each inner result once written, once read) / memory
                      bandwidth, per execution; at most the time of its parts
-    f32_from_bf16    ideal(in f32) - ideal(in bf16), ideal = max(flops / rate, bytes / bandwidth) as in the roofline, per
-                     execution: the least that the hardware gains; at most its time
-    slow_type        a matmul in f32 or f64 where the device is FASTER times as fast in bf16. A note, without time lost:
-                     whether fewer bits do is the user's to say
+    f32_from_bf16    ideal(in f32) - ideal(in bf16), ideal = max(flops / rate, bytes / bandwidth) as in the roofline,
+                     per execution: the least that the hardware gains; at most its time
+    slow_type        a matmul in f32 or f64 where the device is FASTER times as fast in bf16. A note, without time
+                     lost: whether fewer bits do is the user's to say
 
 Null where peaks, shapes or rates do not tell it. An instruction is in at most one row, so the times of the rows add up;
 they overlap with codegen_excess (analyses/roofline.py), which holds part of the same time. Sums are exact: picoseconds

@@ -147,9 +147,7 @@ class _Leaves:
             if len(rows):
                 self._sum_class(code, rows, cover, tiles, windows)
 
-    def _sum_class(
-        self, code: int, rows: Int64, cover: LaneCover, tiles: Int64, windows: intervals.Intervals
-    ) -> None:
+    def _sum_class(self, code: int, rows: Int64, cover: LaneCover, tiles: Int64, windows: intervals.Intervals) -> None:
         if code == _MEMORY:
             keys = np.unique(self.key[rows]).tolist()
             shown = np.isin(self.key, [key for key in keys if self._transfer(key).kind == "d2d"])
@@ -259,10 +257,14 @@ def _of_instruction(see: Instructions, op: int) -> _Transfer:
         # The first element of a receive's tuple is what is received.
         received = [array.bytes for array in see.arrays(op) if array.element <= 0]
         size = received[0] if stem == "recv" and len(received) == 1 else None
-        return _Transfer(stem, op, opcode.endswith("-done"), None, _bytes_of(see, operands[:1]) if stem == "send" else size)
+        return _Transfer(
+            stem, op, opcode.endswith("-done"), None, _bytes_of(see, operands[:1]) if stem == "send" else size
+        )
     if stem == "infeed":
         sizes = [array.bytes for array in see.arrays(op)]
-        return _Transfer("h2d", op, bytes=None if not sizes or None in sizes else sum(s for s in sizes if s is not None))
+        return _Transfer(
+            "h2d", op, bytes=None if not sizes or None in sizes else sum(s for s in sizes if s is not None)
+        )
     if stem == "outfeed":
         return _Transfer("d2h", op, bytes=_bytes_of(see, operands[:1]))
     if stem == "copy":

@@ -116,9 +116,7 @@ def _dispatch_ps(profile: Profile, launch_step: Int64, steps: int) -> Int64:
         mine = np.flatnonzero((line == one) & (launch_step >= 0))
         of_line = calls[events.line[calls] == one]
         # Calls nest: their union is the outermost ones, and a launch outside any is its own.
-        spans = intervals.union(
-            np.r_[events.start_ps[of_line], start[mine]], np.r_[events.end_ps[of_line], end[mine]]
-        )
+        spans = intervals.union(np.r_[events.start_ps[of_line], start[mine]], np.r_[events.end_ps[of_line], end[mine]])
         inside = leaf_line == one
         own_work = intervals.union(leaf_start[inside], leaf_end[inside])
         length = spans[1] - spans[0] - intervals.cover(own_work, *spans)

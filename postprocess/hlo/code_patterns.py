@@ -92,7 +92,7 @@ class CodePatterns:
         return None
 
     def opcodes(self, op: int) -> frozenset[str] | None:
-        """What a leaf does: its own opcode, or those in the bodies of a fusion or call; None for what cannot be told."""
+        """What a leaf does: its own opcode, or those in the body of a fusion or call; None where that is not told."""
         if op not in self._inside:
             opcode = self.see.opcode(op)
             if opcode not in ("fusion", "call"):
@@ -127,7 +127,9 @@ class CodePatterns:
     def _members(self, op: int) -> list[int]:
         if self.see.opcode(op) not in ("fusion", "call"):
             return [op]
-        return [m for called in self.see.called(op) for member in self.see.members(called) for m in self._members(member)]
+        return [
+            m for called in self.see.called(op) for member in self.see.members(called) for m in self._members(member)
+        ]
 
     def _between_memories(self, op: int) -> bool:
         rows = [op, *self.see.operands(op)]

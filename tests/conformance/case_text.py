@@ -460,7 +460,9 @@ def _read_expect(case: Case, node: _Node) -> None:
     elif what == "communication":
         case.communication += [_expected_transfer(case, child) for child in node.children]
     elif what == "launch-bound":
-        case.launch_bound += [(step_ref(child.words[0], child.place), child.words[1] == "yes") for child in node.children]
+        case.launch_bound += [
+            (step_ref(child.words[0], child.place), child.words[1] == "yes") for child in node.children
+        ]
     else:
         raise CaseError(f"{node.place}: expect lane, runs, phases, communication or launch-bound, not {what!r}")
 
