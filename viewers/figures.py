@@ -203,7 +203,7 @@ def excess_sentence(compiled_code: Fields) -> str:
     if excess_s is None:
         return ""
     of = f", {quantities.percent(share)} of the step time" if share is not None else ""
-    said = f"Ops took {quantities.duration(excess_s)} more than the hardware needs at least{of}."
+    said = f"Ops took {quantities.duration(excess_s)} longer than the hardware needs at the least{of}."
     unknown_s = number(compiled_code, "excess_unknown_s")
     if unknown_s:
         said += f" Of {quantities.duration(unknown_s)} more it is not known what they need."

@@ -60,12 +60,15 @@ def compiled_code(summary: Fields) -> Html:
         Column(f"Beyond ideal ({excess_unit})", "number", "measured time less max(flops / peak, bytes / bandwidth)"),
         Column("Of roof", "number", "the least possible time over the mean, and what bounds it"),
     ]
-    kinds = _kinds(found)
+    kinds, least = _kinds(found), quantities.percent(number(found, "least_share"))
     return section(
         "code",
         "Compiled code",
         first_rows("Findings by time lost", finding_columns, findings),
-        tag("p", "All together, small ones included: ", kinds, ".", class_="quiet") if kinds else "",
+        tag("p", "All together, those below ", least, " of the step time included: ", kinds, ".", class_="quiet")
+        if kinds
+        else "",
+        tag("h3", "Ops furthest beyond their ideal") if ops else "",
         first_rows("Ops furthest beyond their ideal", op_columns, ops),
         lead=lead,
     )

@@ -58,9 +58,9 @@ _MEMORY = CLASSES.index("memory")
 _COMMUNICATING = tuple(BUSY_CLASSES.index(name) for name in ("memory", "collective", "host_device"))
 _BY_NAME = (
     # Kinds by the name of an event without HLO: copies of drivers, kernels of NCCL and RCCL.
-    (r"h(ost)?[ _]?(to|2)[ _]?d", "h2d"),
-    (r"d(evice)?[ _]?(to|2)[ _]?h", "d2h"),
-    (r"d(evice)?[ _]?(to|2)[ _]?d|ptop|peer", "d2d"),
+    (r"h(ost)?[ _-]?(to|2)[ _-]?d", "h2d"),
+    (r"d(evice)?[ _-]?(to|2)[ _-]?h", "d2h"),
+    (r"d(evice)?[ _-]?(to|2)[ _-]?d|ptop|peer", "d2d"),
     (r"all_?reduce", "all-reduce"),
     (r"all_?gather", "all-gather"),
     (r"reduce_?scatter", "reduce-scatter"),
