@@ -11,6 +11,8 @@ from xprof_py.viewers.figures import excess_sentence, finding_name, transfer_nam
 from xprof_py.viewers.terminal_page import MARGIN, Page, columns_of
 
 _SHOWN: Final = 5
+_NAME: Final = 16
+"""Columns that a name has at least."""
 
 
 def compiled_code(page: Page, summary: Fields) -> Iterator[str]:
@@ -60,13 +62,15 @@ def communication(page: Page, summary: Fields) -> Iterator[str]:
 
 
 def _table(page: Page, body: list[tuple[str, ...]], count: int) -> Iterator[str]:
-    """Rows with a name and a place on the left; the place has a line of its own where the width asks for it."""
+    """Rows of a name and amounts, those from the right left out where the width asks for it; below them the place."""
     if not body:
         return
     amounts = [[page.plain(cell) for cell in row[2:]] for row in body]
     widths = [max(columns_of(row[i]) for row in amounts) for i in range(len(amounts[0]))]
-    ends = ["  ".join(" " * (w - columns_of(c)) + c for c, w in zip(row, widths, strict=True)) for row in amounts]
-    room = page.width - len(MARGIN) - 2 - max(map(columns_of, ends))
+    while sum(widths) + 2 * len(widths) > page.width - len(MARGIN) - _NAME:
+        widths.pop()
+    ends = ["  ".join(" " * (w - columns_of(c)) + c for c, w in zip(row, widths, strict=False)) for row in amounts]
+    room = page.width - len(MARGIN) - 2 - max(map(columns_of, ends), default=0)
     for (name, place, *_), end in zip(body, ends, strict=True):
         yield f"{MARGIN}{page.fit(name, room)}  {end}"
         if place:

@@ -140,8 +140,8 @@ PUBLIC: tuple[Peaks, ...] = (
     ),
     # NVIDIA H200 data sheet (SXM): the rates of the H100 SXM; 4.8 TB/s.
     _public("H200", _HOPPER, vector_t=67, memory_g=4800, network_g=450),
-    # NVIDIA Blackwell data sheet, HGX B200, of one GPU: FP64 37, FP32 75, TF32 2.2 P, BF16 4.5 P, FP8 and INT8 9 P, those
-    # from TF32 on with sparsity; 7.7 TB/s; NVLink 1.8 TB/s both ways.
+    # NVIDIA Blackwell data sheet, HGX B200, of one GPU: FP64 37, FP32 75, TF32 2.2 P, BF16 4.5 P, FP8 and INT8 9 P,
+    # those from TF32 on with sparsity; 7.7 TB/s; NVLink 1.8 TB/s both ways.
     _public(
         "B200",
         {"f64": 37, "f32": 75, "tf32": 1100, "f16": 2250, "bf16": 2250, "f8": 4500, "s8": 4500},
