@@ -11,9 +11,9 @@ One row per pattern (hlo/code_patterns.py) and program, over the executions of i
     slow_type        a matmul in f32 or f64 where the device is FASTER times as fast in bf16. A note, without time
                      lost: whether fewer bits do is the user's to say
 
-Null where peaks, shapes or rates do not tell it. An instruction is in at most one row, so the times of the rows add up;
-they overlap with codegen_excess (analyses/roofline.py), which holds part of the same time. Sums are exact: picoseconds
-in int64.
+Null where peaks, shapes or rates do not tell it. An instruction is in at most one row, so the times of the rows add up
+(ops that run at once are each counted in full). They overlap with codegen_excess (analyses/roofline.py), which holds
+part of the same time. Sums are exact: picoseconds in int64.
 """
 
 from __future__ import annotations

@@ -39,19 +39,28 @@ LAUNCH_BOUND_ADVICE = (
 )
 
 
-def compiled_code(tables: Mapping[str, pa.Table], *, lanes: int, whole_s: float) -> dict[str, Any]:
+def compiled_code(
+    tables: Mapping[str, pa.Table], shares: Mapping[str, Mapping[str, float]] | None, *, lanes: int, whole_s: float
+) -> dict[str, Any]:
     """The summary's `compiled_code`: codegen excess per op and program, and the findings, ranked by time lost.
 
-    ``tables``: code_findings, roofline and program_roofline as finished; ``whole_s``: seconds of the steps used.
-    ``excess_unknown_s``: time of compute and memory ops whose ideal is not known, on which nothing is said.
+    ``tables``: code_findings, roofline and program_roofline as finished; ``shares``: the breakdown; ``whole_s``:
+    seconds of the steps used. ``excess_s`` is of the steps, not the sum over ops, which run at once on some devices:
+    the exclusive time of compute and memory less the ideals of all ops, at least 0. ``excess_unknown_s``: the time of
+    ops whose ideal is not known; in ``excess_s`` they count as ideal, so it is a least.
     """
     roofline, findings = tables["roofline"], tables["code_findings"]
     of = roofline.filter(pc.is_in(roofline["class"], pa.array(COMPILED_CLASSES)))
-    excess_ps = pc.sum(of["excess_ps"]).as_py()
+    known = of.filter(pc.is_valid(of["excess_ps"]))
     unknown_ps = pc.sum(of.filter(pc.is_null(of["excess_ps"]))["total_ps"]).as_py() or 0
+    excess_s = None
+    if shares is not None and known.num_rows:
+        ideal_ps = pc.sum(known["ideal_ps"]).as_py() or 0
+        busy_s = sum(shares[name]["exclusive_s"] for name in COMPILED_CLASSES)
+        excess_s = max(busy_s - (ideal_ps + unknown_ps) / 1e12 / lanes, 0.0)
     base_s = whole_s or _seconds(pc.sum(of["total_ps"]).as_py() or 0, lanes) or 0.0
     listed = [row for row in findings.to_pylist() if _weight_s(row, lanes) >= LEAST_SHARE * base_s]
-    by_excess = of.filter(pc.is_valid(of["excess_ps"])).sort_by(
+    by_excess = known.sort_by(
         [("excess_ps", "descending"), *((name, "ascending") for name in ("program", "op", "source"))]
     )
     ops = [
@@ -67,8 +76,8 @@ def compiled_code(tables: Mapping[str, pa.Table], *, lanes: int, whole_s: float)
         if row["excess_ps"] / 1e12 / lanes >= LEAST_SHARE * base_s
     ]
     return {
-        "excess_s": _seconds(excess_ps, lanes),
-        "excess_share": _share(excess_ps, lanes, whole_s),
+        "excess_s": excess_s,
+        "excess_share": excess_s / whole_s if excess_s is not None and whole_s else None,
         "excess_unknown_s": _seconds(unknown_ps, lanes),
         "programs": [
             {

@@ -57,7 +57,7 @@ def build_summary(
     if len(processes) > 1:
         notes.append(_unaligned(len(processes)))
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
-    code = code_rows.compiled_code(tables, lanes=lanes, whole_s=whole_s)
+    code = code_rows.compiled_code(tables, shares, lanes=lanes, whole_s=whole_s)
     moved = code_rows.communication(tables["communication"], lanes=lanes, steps=len(step_ps), whole_s=whole_s)
     launched = code_rows.launch_bound(launching.over_steps(tables["launch_bound"], phases), lanes=lanes)
     code_evidence = code_rows.finding_evidence(code)
