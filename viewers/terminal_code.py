@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from xprof_py.viewers import quantities
@@ -61,13 +61,13 @@ def communication(page: Page, summary: Fields) -> Iterator[str]:
     yield from _table(page, body, len(listed))
 
 
-def _table(page: Page, body: list[tuple[str, ...]], count: int) -> Iterator[str]:
+def _table(page: Page, body: Sequence[tuple[str, ...]], count: int) -> Iterator[str]:
     """Rows of a name and amounts, those from the right left out where the width asks for it; below them the place."""
     if not body:
         return
     amounts = [[page.plain(cell) for cell in row[2:]] for row in body]
     widths = [max(columns_of(row[i]) for row in amounts) for i in range(len(amounts[0]))]
-    while sum(widths) + 2 * len(widths) > page.width - len(MARGIN) - _NAME:
+    while widths and sum(widths) + 2 * len(widths) > page.width - len(MARGIN) - _NAME:
         widths.pop()
     ends = ["  ".join(" " * (w - columns_of(c)) + c for c, w in zip(row, widths, strict=False)) for row in amounts]
     room = page.width - len(MARGIN) - 2 - max(map(columns_of, ends), default=0)
