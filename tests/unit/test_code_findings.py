@@ -156,7 +156,7 @@ def test_two_that_feed_one_are_one_chain() -> None:
     assert (row["op"], row["lost_ps"]) == (both.name, 4 * 400)
 
 
-@pytest.mark.parametrize("broken_by", ["second reader", "result", "reduction", "compute", "smaller"])
+@pytest.mark.parametrize("broken_by", ["second reader", "result", "root", "reduction", "compute", "smaller"])
 def test_what_no_fusion_would_save_is_no_chain(broken_by: str) -> None:
     hlo = Module()
     main = main_of(hlo)
@@ -169,6 +169,8 @@ def test_what_no_fusion_would_save_is_no_chain(broken_by: str) -> None:
         main.op("dot", f32(), first, second)
     if broken_by == "result":
         main.op("tuple", [f32(100), f32(100)], first, second)
+    if broken_by == "root":
+        main.message.root_id = first.id
     name = "compute" if broken_by == "compute" else "memory"
     assert findings(hlo, (first, name, [1000]), (second, "memory", [1000])) == []
 
