@@ -99,7 +99,7 @@ def partial(profile: Profile) -> pa.Table:
 
 
 class _Leaves:
-    """The leaves of all lanes as columns, and the sums per (key of a leaf, window)."""
+    """The leaves of all lanes as columns, and the sums per (class, key of a leaf, phase of the window)."""
 
     def __init__(self, profile: Profile, ops: pa.Table, code: Int64) -> None:
         self.code = code
@@ -123,6 +123,13 @@ class _Leaves:
             opcode = self._see.opcode(key) if key >= 0 else ""
             self.asynchronous[mine] = transfer.done or opcode.endswith("-start") or opcode in ("send", "recv")
             self.key[mine] = transfer.starter
+        phase_of_step = profile["steps"]["phase"].to_pylist()
+        of_window = [
+            phase_of_step[step] if kind == "step" else kind
+            for kind, step in zip(*(profile["windows"][name].to_pylist() for name in ("kind", "step")), strict=True)
+        ]
+        self.phases = sorted(set(of_window))
+        self.phase_of_window = np.array([self.phases.index(name) for name in of_window], np.int64)
         self._sums: dict[tuple[int, int, int], dict[str, int]] = {}
 
     def _transfer(self, key: int) -> _Transfer:
@@ -145,9 +152,9 @@ class _Leaves:
         for code in _COMMUNICATING:
             rows = mine[self.code[mine] == code]
             if len(rows):
-                self._sum_class(code, rows, cover, tiles, windows)
+                self._sum_class(code, rows, cover, self.phase_of_window[tiles], windows)
 
-    def _sum_class(self, code: int, rows: Int64, cover: LaneCover, tiles: Int64, windows: intervals.Intervals) -> None:
+    def _sum_class(self, code: int, rows: Int64, cover: LaneCover, phase: Int64, windows: intervals.Intervals) -> None:
         if code == _MEMORY:
             keys = np.unique(self.key[rows]).tolist()
             shown = np.isin(self.key, [key for key in keys if self._transfer(key).kind == "d2d"])
@@ -156,9 +163,9 @@ class _Leaves:
         leaf, start, end = intervals.first_started(self.start[rows], self.open_end[rows])
         exposed = cover.exclusive[code]
         piece, tile, low, high = intervals.overlaps((start, end), windows)
-        self._add(code, rows[leaf[piece]], tiles[tile], shown, total_ps=high - low)
-        self._add(code, rows[leaf[piece]], tiles[tile], shown, in_flight_ps=high - low)
-        self._add(code, rows[leaf[piece]], tiles[tile], shown, exposed_ps=intervals.cover(exposed, low, high))
+        self._add(code, rows[leaf[piece]], phase[tile], shown, total_ps=high - low)
+        self._add(code, rows[leaf[piece]], phase[tile], shown, in_flight_ps=high - low)
+        self._add(code, rows[leaf[piece]], phase[tile], shown, exposed_ps=intervals.cover(exposed, low, high))
         first, begin, finish, unpaired = self._executions(rows)
         # What is in flight while no leaf of the class runs.
         owner, start, end = intervals.first_started(begin, finish)
@@ -168,12 +175,12 @@ class _Leaves:
             owner = owner[piece]
             piece, tile, low, high = intervals.overlaps((start, end), windows)
             by = first[owner[piece]]
-            self._add(code, by, tiles[tile], shown, in_flight_ps=high - low)
+            self._add(code, by, phase[tile], shown, in_flight_ps=high - low)
             idle = (high - low) - intervals.cover(cover.busy, low, high)
-            self._add(code, by, tiles[tile], shown, idle_ps=idle)
+            self._add(code, by, phase[tile], shown, idle_ps=idle)
         place = np.searchsorted(windows[1], begin, side="right")
-        inside = place < len(tiles)
-        at, by = tiles[place[inside]], first[inside]
+        inside = place < len(phase)
+        at, by = phase[place[inside]], first[inside]
         self._add(code, by, at, shown, count=np.ones(len(by), np.int64))
         self._add(code, by, at, shown, unpaired=unpaired[inside].astype(np.int64))
         self._add(code, by, at, shown, duration_ps=(finish - begin)[inside])
@@ -200,10 +207,10 @@ class _Leaves:
         first, begin, end, unpaired = (np.concatenate([part[i] for part in parts]) for i in range(4))
         return first, begin, np.maximum(begin, end), unpaired
 
-    def _add(self, code: int, leaf: Int64, window: Int64, shown: np.ndarray[Any, Any], **amount: Int64) -> None:
+    def _add(self, code: int, leaf: Int64, phase: Int64, shown: np.ndarray[Any, Any], **amount: Int64) -> None:
         ((name, amounts),) = amount.items()
         keep = shown[leaf]
-        pairs = np.stack([self.key[leaf[keep]], window[keep]], axis=1)
+        pairs = np.stack([self.key[leaf[keep]], phase[keep]], axis=1)
         found, member = np.unique(pairs, axis=0, return_inverse=True)
         sums = np.zeros(len(found), np.int64)
         np.add.at(sums, member.reshape(-1), amounts[keep])
@@ -212,12 +219,10 @@ class _Leaves:
             entry[name] = entry.get(name, 0) + value
 
     def rows(self, profile: Profile) -> list[dict[str, Any]]:
-        """The sums as rows of _SCHEMA, one per instruction and window."""
+        """The sums as rows of _SCHEMA, one per instruction and phase."""
         texts = Texts(profile)
-        kinds, steps = profile["windows"]["kind"].to_pylist(), profile["windows"]["step"].to_pylist()
-        phases = profile["steps"]["phase"].to_pylist()
         out = []
-        for (code, key, window), sums in sorted(self._sums.items()):
+        for (code, key, phase), sums in sorted(self._sums.items()):
             transfer = self._transfer(key)
             said = texts.describe(key) if key >= 0 else {"source": "", "program": ""}
             row: dict[str, Any] = {
@@ -226,7 +231,7 @@ class _Leaves:
                 "source": said["source"],
                 "program": said["program"],
                 "participants": transfer.participants,
-                "phase": phases[steps[window]] if kinds[window] == "step" else kinds[window],
+                "phase": self.phases[phase],
                 **{name: sums.get(name, 0) for name in ("count", "unpaired", *TIMES)},
             }
             for name in _AMOUNTS:
