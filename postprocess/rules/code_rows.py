@@ -170,7 +170,7 @@ def communication_evidence(rows: Sequence[Mapping[str, Any]], class_name: str) -
         if row["participants"]:
             text += f", {row['participants']} participants"
         if row["bus_bytes_per_s"]:
-            text += f", {byte_rate(row['bus_bytes_per_s'])} on the bus"
+            text += f", {byte_rate(row['bus_bytes_per_s'])} on the bus, waiting included"
         out.append(
             evidence_row(
                 "communication",

@@ -97,7 +97,8 @@ def test_evidence_of_a_collective_names_kind_and_source() -> None:
     hidden = {**row, "exposed_s": 0.0}
     (found,) = code_rows.communication_evidence([row, copy, hidden], "collective")
     assert found["text"] == (
-        "all-reduce at train.py:41: 40 times, 1 ms each; 75% of it exposed, 8 participants, 1.25 GB/s on the bus"
+        "all-reduce at train.py:41: 40 times, 1 ms each; 75% of it exposed, 8 participants, 1.25 GB/s on the bus, "
+        "waiting included"
     )
     assert (found["what"], found["source"], found["per_step_ms"]) == ("communication", "train.py:41", 3.0)
 
