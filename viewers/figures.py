@@ -220,3 +220,27 @@ def memory_lead(memory: Fields) -> str:
         # What is held all along says more than the op at which a few bytes are added.
         return f"{said}."
     return f"{said}. Most is in use at {place}{f' ({PurePath(source).name})' if source else ''}."
+
+
+def excess_sentence(compiled_code: Fields) -> str:
+    """What `compiled_code` says of time beyond the roofline; "" where nothing is known."""
+    excess_s, share = number(compiled_code, "excess_s"), number(compiled_code, "excess_share")
+    if excess_s is None:
+        return ""
+    of = f", {quantities.percent(share)} of the step time" if share is not None else ""
+    said = f"Ops took {quantities.duration(excess_s)} longer than the hardware needs at the least{of}."
+    unknown_s = number(compiled_code, "excess_unknown_s")
+    if unknown_s:
+        said += f" Of {quantities.duration(unknown_s)} more it is not known what they need."
+    return said
+
+
+def finding_name(row: Fields) -> str:
+    """What a finding is, and of which op."""
+    return " ".join(part for part in (text(row, "what"), text(row, "op")) if part)
+
+
+def transfer_name(row: Fields) -> str:
+    """The kind of a row of `communication`, and how many take part."""
+    participants = number(row, "participants")
+    return text(row, "kind") + (f" of {quantities.whole(participants)}" if participants is not None else "")

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from xprof_py.viewers import quantities
+from xprof_py.viewers import quantities, terminal_code
 from xprof_py.viewers.class_words import label
 from xprof_py.viewers.fields import Fields, mapping, number, rows, text
 from xprof_py.viewers.figures import (
@@ -65,6 +65,8 @@ def render_summary(
         _evidence(page, summary),
         _advice(page, head),
         _memory(page, summary),
+        terminal_code.compiled_code(page, summary),
+        terminal_code.communication(page, summary),
         _outside(page, summary),
         _warnings(page, summary),
         _places(page, out),

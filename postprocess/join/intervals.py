@@ -51,6 +51,12 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     """What two disjoint sets share, as a disjoint set."""
     if not len(a[0]) or not len(b[0]):
         return nothing()
+    _, _, start, end = overlaps(a, b)
+    return start, end
+
+
+def overlaps(a: Intervals, b: Intervals) -> tuple[Int64, Int64, Int64, Int64]:
+    """Where a piece of any set a meets one of the disjoint set b: (row of a, row of b, start, end), in order of a."""
     # For every piece of a, the pieces of b that may meet it are consecutive.
     first = np.searchsorted(b[1], a[0], side="right")
     last = np.searchsorted(b[0], a[1], side="left")
@@ -61,7 +67,20 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     start = np.maximum(a[0][owner], b[0][other])
     end = np.minimum(a[1][owner], b[1][other])
     keep = end > start
-    return start[keep], end[keep]
+    return owner[keep], other[keep], start[keep], end[keep]
+
+
+def first_started(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """Divide what intervals cover among them, each instant to the one that started first (ties: the earlier row).
+
+    Returns (row, start, end) of the pieces: disjoint, sorted, together the union. An interval keeps what lies beyond
+    all that started before it: whichever of those reaches furthest covers everything up to there.
+    """
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order]) if len(order) else end
+    begin = np.maximum(start[order], np.r_[np.iinfo(np.int64).min, reach[:-1]]) if len(order) else start
+    keep = end[order] > begin
+    return order[keep].astype(np.int64), begin[keep], end[order][keep]
 
 
 def covered_before(disjoint: Intervals, at: Int64) -> Int64:

@@ -127,12 +127,17 @@ class LaneCover:
 def cover_lane(ops: DeviceOps, lane: int) -> LaneCover:
     """Leaves only. Where classes overlap the earlier of BUSY_CLASSES wins; an op's open part wins over nothing."""
     mine = (ops.lane == lane) & ops.leaf
+    return cover_leaves(ops.class_code[mine], ops.start_ps[mine], ops.end_ps[mine], ops.open_end_ps[mine])
+
+
+def cover_leaves(class_code: Int64, start_ps: Int64, end_ps: Int64, open_end_ps: Int64) -> LaneCover:
+    """The same from the columns of one lane's leaves."""
     closed, still_open, total = [], [], []
     for code in range(len(BUSY_CLASSES)):
-        rows = mine & (ops.class_code == code)
-        closed.append(intervals.union(ops.start_ps[rows], ops.end_ps[rows]))
-        still_open.append(intervals.union(ops.end_ps[rows], ops.open_end_ps[rows]))
-        total.append(intervals.union(ops.start_ps[rows], ops.open_end_ps[rows]))
+        rows = class_code == code
+        closed.append(intervals.union(start_ps[rows], end_ps[rows]))
+        still_open.append(intervals.union(end_ps[rows], open_end_ps[rows]))
+        total.append(intervals.union(start_ps[rows], open_end_ps[rows]))
     taken = intervals.nothing()
     exclusive: list[Intervals] = []
     for piece in closed:

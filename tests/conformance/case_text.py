@@ -176,6 +176,9 @@ class Case:
     windows: dict[int | None, list[ExpectedWindow]] = field(default_factory=dict)
     runs: list[ExpectedRun] = field(default_factory=list)
     phases: list[tuple[StepRef, str]] = field(default_factory=list)
+    communication: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    """Kind and its picoseconds (`count`: how often) over all steps, of analyses.communication."""
+    launch_bound: list[tuple[StepRef, bool]] = field(default_factory=list)
 
     def program(self, function: str, program_id: int | None, place: str) -> Program:
         """The program of that function: by id, the only one of the name, or a new one with the next free id."""
@@ -454,8 +457,22 @@ def _read_expect(case: Case, node: _Node) -> None:
         case.runs += [_expected_run(child) for child in node.children]
     elif what == "phases":
         case.phases += [(step_ref(child.words[0], child.place), child.words[1]) for child in node.children]
+    elif what == "communication":
+        case.communication += [_expected_transfer(case, child) for child in node.children]
+    elif what == "launch-bound":
+        case.launch_bound += [
+            (step_ref(child.words[0], child.place), child.words[1] == "yes") for child in node.children
+        ]
     else:
-        raise CaseError(f"{node.place}: expect lane, runs or phases, not {what!r}")
+        raise CaseError(f"{node.place}: expect lane, runs, phases, communication or launch-bound, not {what!r}")
+
+
+def _expected_transfer(case: Case, node: _Node) -> tuple[str, dict[str, int]]:
+    kind, colon, amounts = " ".join(node.words).partition(" : ")
+    if not colon:
+        raise CaseError(f"{node.place}: expected KIND : NAME AMOUNT, ...")
+    pairs = [part.split() for part in amounts.split(",")]
+    return kind, {n: int(v) if n == "count" else _time(v, case, node.place) for n, v in pairs}
 
 
 def _expected_window(case: Case, node: _Node) -> ExpectedWindow:
