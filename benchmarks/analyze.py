@@ -3,9 +3,10 @@
     XPROF_PY_PEERS_PYTHON=/path/to/python python benchmarks/analyze.py [RUN] [--repeats 5]
 
 RUN is a run folder, or an XPlane file (benchmarks/long_capture.py makes large ones); without one the demo's training is
-recorded first, once with few and once with many steps: the first shows what starting costs, the second what events cost. XPROF_PY_PEERS_PYTHON names an interpreter in whose
-environment the package `xprof` is installed; without it only our side is measured. Both sides start a fresh process
-each time, without caches, and take turns; CPU seconds and peak memory are those of the whole process, imports included.
+recorded first, once with few and once with many steps: the first shows what starting costs, the second what events
+cost. XPROF_PY_PEERS_PYTHON names an interpreter in whose environment the package `xprof` is installed; without it only
+our side is measured. Both sides start a fresh process each time, without caches, and take turns; CPU seconds and peak
+memory are those of the whole process, imports included.
 """
 
 from __future__ import annotations
