@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xprof_py.postprocess import schema
@@ -44,6 +44,7 @@ def profile_of(events: list[tuple[str, list[tuple[str, int]]]]) -> Profile:
     return Profile("h", 0, 0, 100, tables)
 
 
+@settings(deadline=None)
 @given(event_lists, st.sets(st.sampled_from(NAMES)))
 def test_rows_of_names_are_those_whose_name_passes(
     events: list[tuple[str, list[tuple[str, int]]]], asked: set[str]
@@ -52,6 +53,7 @@ def test_rows_of_names_are_those_whose_name_passes(
     assert found.tolist() == [row for row, (name, _) in enumerate(events) if name in asked]
 
 
+@settings(deadline=None)
 @given(event_lists)
 def test_an_argument_has_the_first_of_its_values(events: list[tuple[str, list[tuple[str, int]]]]) -> None:
     columns = Events(profile_of(events))
