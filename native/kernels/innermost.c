@@ -32,7 +32,16 @@ typedef struct {
     size_t other;
     span of_line;
     bool has_of_line;
+    int8_t strong;
+    int64_t strong_until; /* until when one of the strong spans read so far stays open */
 } reading;
+
+static bool is_strong(int8_t says, int8_t strong) { return (says & ~XPR_SAYS_ALONE) >= strong; }
+
+/* A span inside a strong one decides nothing, unless it is strong itself: most frames of a loader are such. */
+static bool is_hidden(const reading *at, int8_t says, int64_t end_ps) {
+    return end_ps <= at->strong_until && !is_strong(says, at->strong);
+}
 
 static void find_of_line(reading *at) {
     const xpr_line_spans *line = at->line;
@@ -43,7 +52,7 @@ static void find_of_line(reading *at) {
         while (at->special < line->special_count && (size_t)line->special_rows[at->special] < row) at->special++;
         bool special = at->special < line->special_count && (size_t)line->special_rows[at->special] == row;
         int8_t says = special ? line->special_says[at->special] : line->name_says[line->name[row]];
-        if (says < 0 || line->end_ps[row] <= line->start_ps[row]) continue;
+        if (says < 0 || line->end_ps[row] <= line->start_ps[row] || is_hidden(at, says, line->end_ps[row])) continue;
         at->of_line = (span){line->start_ps[row], line->end_ps[row], (int64_t)row, says};
         at->has_of_line = true;
         at->row++;
@@ -87,7 +96,7 @@ static bool push(open_stack *stack, const span *opened, int8_t strong) {
         stack->capacity = capacity;
     }
     int32_t below = stack->depth ? stack->spans[stack->depth - 1].naming : -1;
-    bool names = (opened->says & ~XPR_SAYS_ALONE) >= strong;
+    bool names = is_strong(opened->says, strong);
     stack->spans[stack->depth] =
         (open_span){opened->end_ps, opened->event, names ? (int32_t)stack->depth : below, opened->says};
     stack->depth++;
@@ -160,11 +169,18 @@ static bool advance(open_stack *stack, int64_t *now, int64_t until, const xpr_ke
     return true;
 }
 
+/* Where only what is said counts, a span inside one that says the same changes nothing. */
+static bool is_inside_alike(const open_stack *stack, const span *opened) {
+    if (!stack->depth || opened->says & XPR_SAYS_ALONE) return false;
+    const open_span *top = &stack->spans[stack->depth - 1];
+    return top->says == opened->says && top->end_ps >= opened->end_ps;
+}
+
 int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const xpr_keep *keep, int8_t strong,
                   bool join_alike, xpr_pieces *pieces) {
     memset(pieces, 0, sizeof *pieces);
     open_stack stack = {NULL, 0, 0};
-    reading at = {.line = line, .more = more, .row = line->first};
+    reading at = {.line = line, .more = more, .row = line->first, .strong = strong, .strong_until = INT64_MIN};
     find_of_line(&at);
     int64_t now = INT64_MIN, start_ps;
     size_t place = 0;
@@ -172,11 +188,14 @@ int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const 
     /* Behind the last interval there is nothing to write. */
     int64_t last_ps = keep->count ? keep->end_ps[keep->count - 1] : INT64_MIN;
     while (fits && now < last_ps && next_start(&at, &start_ps)) {
+        span opened = take(&at);
+        if (is_hidden(&at, opened.says, opened.end_ps)) continue;
+        if (join_alike && is_inside_alike(&stack, &opened)) continue;
+        if (is_strong(opened.says, strong) && opened.end_ps > at.strong_until) at.strong_until = opened.end_ps;
         fits = advance(&stack, &now, start_ps, keep, &place, join_alike, pieces);
         now = start_ps;
         /* What has ended by now must not lie on top when its successor looks for what names a cause below. */
         while (stack.depth && stack.spans[stack.depth - 1].end_ps <= now) stack.depth--;
-        span opened = take(&at);
         fits = fits && push(&stack, &opened, strong);
     }
     fits = fits && advance(&stack, &now, INT64_MAX, keep, &place, join_alike, pieces);

@@ -59,6 +59,13 @@ def dictionary(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
     return np.asarray(column.indices.to_numpy(zero_copy_only=False), dtype=np.int32), column.dictionary.to_pylist()
 
 
+def among(rows: Int64, known: Int64) -> Bool:
+    """Which of ``rows`` are in ``known``, which is in order."""
+    if not len(known):
+        return np.zeros(len(rows), np.bool_)
+    return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
+
+
 def distinct(*columns: Int64) -> tuple[Int64, Int64]:
     """(the first row of each distinct combination, which one each row is), in order of the columns, the first leading.
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from xprof_py import _native
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, among
 from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.join.samples import Samples
@@ -95,7 +95,7 @@ class HostActivity:
         self._is_await = events.verdicts(lambda n: n == host_names.AWAIT)
         self._by_name = np.array([int(host_names.evidence_of(n)) for n in events.names], np.int8)
         self._by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names], np.int8)
-        self._not_spans = np.union1d(events.having("hlo_op")[0], markers(events))
+        self._not_spans = np.sort(np.concatenate((events.having("hlo_op")[0], markers(events))), kind="stable")
         self._roots = events.having("_r")[0]
         self._waits: dict[int, Waits] = {}
         self._noted: dict[int, Waits] = {}
@@ -112,7 +112,7 @@ class HostActivity:
     def _usable(self, rows: Int64) -> Bool:
         kind = self._events.kind[rows]
         usable = ~self._notes[self._events.name[rows]] & (kind != Kind.MARK) & (kind != Kind.COUNTER)
-        return usable & ~np.isin(rows, self._not_spans)
+        return usable & ~among(rows, self._not_spans)
 
     def _says(self, rows: Int64) -> Int8:
         """The evidence of each of ``rows``, less than 0 for what is no span of the program."""
@@ -126,7 +126,7 @@ class HostActivity:
             (Kind.GC, Evidence.HOST),
         ):
             says[kind == one] = meaning
-        says[(kind == Kind.PLAIN) & np.isin(rows, self._roots)] = Evidence.NOTHING
+        says[(kind == Kind.PLAIN) & among(rows, self._roots)] = Evidence.NOTHING
         says[~self._usable(rows) | self._is_await[name]] = _NO_SPAN
         return says
 
@@ -281,7 +281,7 @@ class HostActivity:
     def _special_rows(self, first: int, behind: int) -> Int64:
         """Rows in [first, behind) that their names alone do not explain."""
         other_kinds = first + np.flatnonzero(self._events.kind[first:behind] != Kind.PLAIN)
-        found = [rows[(rows >= first) & (rows < behind)] for rows in (self._not_spans, self._roots)]
+        found = [rows[slice(*np.searchsorted(rows, [first, behind]))] for rows in (self._not_spans, self._roots)]
         return np.unique(np.concatenate((other_kinds, *found)))
 
     def _compile_spans(self, lines: Int64) -> tuple[Int64, Int64, Int64]:
