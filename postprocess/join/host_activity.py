@@ -194,7 +194,8 @@ class HostActivity:
         ]
         spans += self._compile_spans(rows)
         spans += [(wait.start_ps, wait.end_ps, Evidence.WAIT, wait.event) for wait in self._awaits(thread)]
-        spans.sort(key=lambda span: (span[0], -span[1]))
+        # Of spans of one interval the one that says more is the inner one: the order of rows is that of the files.
+        spans.sort(key=lambda span: (span[0], -span[1], span[2], events.names[events.name[span[3]]]))
         return _innermost(spans)
 
     def _compile_spans(self, rows: Int64) -> list[tuple[int, int, Evidence, int]]:

@@ -50,7 +50,9 @@ def test_the_compiler_is_billed_all_that_its_events_say(
     truth_ps = 0
     for row in inside:
         if row["name"] == "backend_compile_and_load":
-            begun = [c["start_ps"] for c in calls if c["start_ps"] <= row["start_ps"] < c["start_ps"] + c["duration_ps"]]
+            begun = [
+                c["start_ps"] for c in calls if c["start_ps"] <= row["start_ps"] < c["start_ps"] + c["duration_ps"]
+            ]
             truth_ps += row["start_ps"] + row["duration_ps"] - min(begun)
     assert truth_ps > 3 * 10**11
     assert of_step(recompiling, number)["compiler_ps"] == pytest.approx(truth_ps, rel=0.001)
