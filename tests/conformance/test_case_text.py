@@ -137,6 +137,6 @@ def test_the_command_writes_them(tmp_path: Path) -> None:
 
 def test_every_case_that_the_table_of_thresholds_names_is_there() -> None:
     table = (Path(__file__).parent / "README.md").read_text().split("## Both sides of each threshold")[1]
-    named = {word for word in re.findall(r"`([a-z_0-9]+)`", table.split("## Readings")[0])}
+    named = set(re.findall(r"`([a-z_0-9]+)`", table.split("## Readings")[0]))
     assert len(named) >= 15
     assert named <= {path.stem for path in CASES}
