@@ -163,7 +163,6 @@ def test_reading_a_shard_makes_no_object_per_event(tmp_path: Path) -> None:
     objects_grow_with(lambda: read_shard(shards[0]), lambda: read_shard(shards[1]))
 
 
-@pytest.mark.xfail(reason="pieces of host time, gaps and breakdown rows are one Python object each", strict=True)
 def test_joining_makes_no_object_per_event() -> None:
     few, many = (profile_of(many_steps(steps), "shard") for steps in (20, 200))
     objects_grow_with(lambda: join_profile(few), lambda: join_profile(many))
