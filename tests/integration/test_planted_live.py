@@ -29,7 +29,7 @@ OF_MEASURED, OF_STEP = 0.10, 0.01
 """What a promised step time may be off: of the step without the cause, or of the step with it, whichever is more."""
 BUSY_CORES = 0.3
 """From here on a missed figure says more about the machine than about us."""
-STEPS = {"recompile": 12, "compute": 40}
+STEPS = {"recompile": 12, "compute": 40, "launches": 12}
 BUSY_CLASSES = ("compute", "memory", "collective", "host_device")
 
 
@@ -202,6 +202,28 @@ def test_compute_is_found(planted: Any) -> None:
     run = planted("compute")
     assert run.bottleneck == "compute"
     assert run.share_of_busy_time("compute") == pytest.approx(run.stopwatch_share("compute"), abs=WITHIN_BUSY_TIME)
+
+
+def test_many_tiny_launches_are_found(planted: Any) -> None:
+    """The stopwatch around the calls holds dispatching, the work itself (it runs inside the call) and the loop."""
+    run = planted("launches")
+    assert run.bottleneck == "host"
+    found = run.summary["launch_bound"]
+    assert found["mostly"]
+    assert found["launches_per_step"] == 400
+    assert found["device_us"] < found["dispatch_us"]
+    calls = sum(step["dispatch"] for step in run.measured["phases_s"]) / len(run.measured["phases_s"]) / 400
+    assert 0.5 * calls < (found["dispatch_us"] + found["device_us"]) / 1e6 < calls
+    evidence = run.summary["verdict"]["evidence"][0]
+    assert evidence["what"] == "launch"
+    assert "planted.py" in evidence["source"]
+    assert "lax.scan" in run.summary["verdict"]["advice"]
+
+
+def test_one_program_instead_of_many_launches_is_faster(planted: Any) -> None:
+    before, after = planted("launches"), planted("launches", "--cause-removed")
+    assert after.summary["launch_bound"] is None or after.summary["launch_bound"]["launches_per_step"] == 1
+    assert after.summary["step_ms"]["median"] < 0.2 * before.summary["step_ms"]["median"]
 
 
 def test_memory_is_found(planted: Any) -> None:

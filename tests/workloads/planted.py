@@ -2,10 +2,10 @@
 
     python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations] [--no-sampler]
 
-Except in `compute`, `memory` and `layers`, whose bottleneck is the device's own work, every step also trains a
-perceptron for some 25 ms: that is what is left of the step when the cause is gone, and it is the same program on the
-same shapes with the cause and without it. --no-annotations leaves the program its steps alone: what the rest went into
-is for the stack sampler to say; --no-sampler takes that away as well.
+Except in `compute`, `memory` and `layers`, whose bottleneck is the device's own work, and in `launches`, which is about
+many tiny programs, every step also trains a perceptron for some 25 ms: that is what is left of the step when the cause
+is gone, and it is the same program on the same shapes with the cause and without it. --no-annotations leaves the
+program its steps alone: what the rest went into is for the stack sampler to say; --no-sampler takes that away as well.
 The run folder gets what ``capture`` records, and ``measured.json``: what the program itself knows about its steps, for
 a test to compare with the answer that comes from the recording alone:
 
@@ -55,6 +55,7 @@ SHORT_INPUT_S = 0.01
 IDLE_S = 0.03
 SAVE_EVERY = 4
 DEVICES = 4
+TINY_CALLS = 400
 
 random = np.random.default_rng(0)
 annotate = True
@@ -380,6 +381,26 @@ def scanned_layers(removed: bool) -> Workload:
     return Workload(lambda _: None, train, program, (x,))
 
 
+def launch_bound(removed: bool) -> Workload:
+    """Every step calls a tiny jitted function TINY_CALLS times. Removed: one program does the same in a scan."""
+    add = jax.jit(lambda values: values + 1.0)
+    all_at_once = jax.jit(lambda values: jax.lax.scan(lambda v, _: (v + 1.0, None), values, length=TINY_CALLS)[0])
+    start = jnp.zeros((8,), jnp.float32)
+
+    def train(_: int, __: Any) -> None:
+        values = start
+        with stopwatch.phase("dispatch"), trace("train"):
+            if removed:
+                values = all_at_once(values)
+            else:
+                for _call in range(TINY_CALLS):
+                    values = add(values)
+        with stopwatch.phase("wait"):
+            values.block_until_ready()
+
+    return Workload(lambda _: None, train, add, (start,))
+
+
 WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "input": input_bound,
     "neutral_input": neutral_input_bound,
@@ -394,6 +415,7 @@ WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "rare_checkpoint": rare_checkpoint,
     "input_and_checkpoint": input_and_checkpoint,
     "layers": scanned_layers,
+    "launches": launch_bound,
 }
 
 
