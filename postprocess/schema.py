@@ -273,7 +273,8 @@ TABLES: dict[str, pa.Schema] = {
         ("join", pa.string()),
     ),
     # Outermost steps of the process in order of host start, then nested ones. phase: warmup, steady, outlier, partial,
-    # unmeasured; `reason` says why, empty for steady. `parent` is the enclosing step's row for nested steps.
+    # unmeasured; `reason` says why, empty for steady. `parent` is the enclosing step's row for nested steps. source:
+    # annotated, inferred (from the order of launches: their `line` is one of the thread's).
     "steps": _schema(
         ("name", pa.string()),
         ("number", pa.int64()),
@@ -284,6 +285,7 @@ TABLES: dict[str, pa.Schema] = {
         ("end_ps", pa.int64(), True),
         ("phase", pa.string()),
         ("reason", pa.string()),
+        ("source", pa.string()),
     ),
     # kind: step, head, tail, nested. Head, steps and tail of a lane tile the capture; nested ones divide a step's
     # window and enter no sum.

@@ -81,6 +81,7 @@ def steps_table(steps: Steps, line: Int64, phase: list[str], reason: list[str]) 
             "end_ps": pa.array(steps.end_ps, mask=np.array(steps.open, np.bool_)),
             "phase": phase,
             "reason": reason,
+            "source": [steps.source] * len(steps.name),
         },
     )
 

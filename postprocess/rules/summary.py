@@ -34,7 +34,8 @@ def build_summary(
 ) -> dict[str, Any]:
     """Build the summary.
 
-    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks).
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks,
+    steps_source).
     ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
@@ -51,7 +52,7 @@ def build_summary(
     predicted = verdict_rule.prediction(tables["replay"])
     notes = list(diagnostics)
     if shares is None:
-        notes.append(_no_steps(steps))
+        notes.append(_no_steps(steps, notes))
     if len(processes) > 1:
         notes.append(_unaligned(len(processes)))
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
@@ -70,7 +71,7 @@ def build_summary(
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
         "capture": processes[0]["capture"] if processes else None,
-        "steps": counts,
+        "steps": {**counts, "source": _steps_source(processes)},
         "step_ms": _quantiles(breakdown.step_times_ps(_of_main_name(steps, phases), phases)),
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
@@ -112,7 +113,7 @@ def _verdict(
     return verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
 
 
-def _no_steps(steps: pa.Table) -> dict[str, Any]:
+def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if steps.num_rows:
         unmeasured = steps.filter(pc.equal(steps["phase"], "unmeasured"))["reason"].to_pylist()
         reason = Counter(unmeasured).most_common(1)
@@ -120,8 +121,16 @@ def _no_steps(steps: pa.Table) -> dict[str, Any]:
             f": {reason[0][0]}" if reason else ""
         )
     else:
+        refused = [note["message"] for note in notes if note["code"] == "steps_not_inferred"]
         why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
+        why = refused[0] if refused else why
     return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
+
+
+def _steps_source(processes: Sequence[dict[str, Any]]) -> str | None:
+    """annotated, inferred, or "annotated and inferred" where processes differ; None without steps."""
+    found = {process.get("steps_source") for process in processes} - {None}
+    return " and ".join(sorted(found)) or None
 
 
 def _unaligned(count: int) -> dict[str, Any]:
