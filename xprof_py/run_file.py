@@ -25,6 +25,9 @@ Fields (JSON; absent or null where nothing is known):
                                 without_gil (of threads that had not moved), taken_by_force (looks that took the GIL
                                 from a running thread), cost_ns (CPU time, with that of such threads to stop and
                                 go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out
+    observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
+                                inside_ns, after_ns}, each a list of at most 64 times from a step's start to the next one's; after:
+                                from when the files were written. null for a whole block
     messages                    [{severity, message}]
 """
 
@@ -112,5 +115,6 @@ def first_document(folder: RunFolder, capture: Mapping[str, Any]) -> dict[str, A
         "collectors": {},
         "files": {},
         "overhead": {},
+        "observer": None,
         "messages": [],
     }

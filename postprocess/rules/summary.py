@@ -14,6 +14,7 @@ from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.rules.observer import observer_notes, observer_summary
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
@@ -35,7 +36,7 @@ def build_summary(
     """Build the summary.
 
     ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks,
-    steps_source).
+    steps_source, observer).
     ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
@@ -53,6 +54,8 @@ def build_summary(
     notes = list(diagnostics)
     if shares is None:
         notes.append(_no_steps(steps, notes))
+    observer = observer_summary(processes)
+    notes += observer_notes(observer)
     if len(processes) > 1:
         notes.append(_unaligned(len(processes)))
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
@@ -98,6 +101,7 @@ def build_summary(
         "slowest_steps": _slowest(steps),
         "unknown": _unknown(tables["evidence"], phases, lanes, whole_s),
         "overhead": _overhead(processes),
+        "observer": observer,
         "diagnostics": _counted(notes),
     }
 
