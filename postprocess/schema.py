@@ -274,7 +274,8 @@ TABLES: dict[str, pa.Schema] = {
     ),
     # Outermost steps of the process in order of host start, then nested ones. phase: warmup, steady, outlier, partial,
     # unmeasured; `reason` says why, empty for steady. `parent` is the enclosing step's row for nested steps. source:
-    # annotated, inferred (from the order of launches: their `line` is one of the thread's).
+    # annotated, inferred (from the order of launches: their `line` is one of the thread's). `tokens`, `model_flops`:
+    # what `step` was given of them.
     "steps": _schema(
         ("name", pa.string()),
         ("number", pa.int64()),
@@ -286,6 +287,8 @@ TABLES: dict[str, pa.Schema] = {
         ("phase", pa.string()),
         ("reason", pa.string()),
         ("source", pa.string()),
+        ("tokens", pa.int64(), True),
+        ("model_flops", pa.int64(), True),
     ),
     # kind: step, head, tail, nested. Head, steps and tail of a lane tile the capture; nested ones divide a step's
     # window and enter no sum.

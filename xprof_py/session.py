@@ -221,6 +221,7 @@ class Capture:
             "mode": "whole" if self._steps is None else "steps",
             "steps": None if self._steps is None else list(self._steps),
             "budget_bytes": settings.budget_bytes,
+            "model_flops_per_token": settings.model_flops_per_token,
         }
 
         def claim() -> Recording:

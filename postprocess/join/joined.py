@@ -460,9 +460,6 @@ class _Join:
                 pa.Table.from_pylist(self.diagnostics, schema=schema.TABLES["diagnostics"]),
             ]
         )
-        marked = self.steps.event >= 0
-        step_line = self.steps.thread.copy()
-        step_line[marked] = self.events.line[self.steps.event[marked]]
         return self.profile.with_tables(
             diagnostics=diagnostics,
             **self.memory_bound.tables,
@@ -470,7 +467,7 @@ class _Join:
             ops=tables.ops_table(self.ops),
             launches=tables.launches_table(self.launches, self.launch_step),
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
-            steps=tables.steps_table(self.steps, step_line, phase, reason),
+            steps=tables.steps_table(self.steps, self.events, phase, reason),
             windows=tables.windows_table(windows),
             gaps=tables.gaps_table(gap_rows),
             compiles=self.compiles.table(),

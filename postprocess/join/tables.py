@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Int64
+from xprof_py.postprocess.join.columns import Events, Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.gaps import GapRow
 from xprof_py.postprocess.join.launches import Launches, RunJoin
@@ -67,8 +67,11 @@ def runs_table(ops: DeviceOps, joined: RunJoin, run_step: Int64) -> pa.Table:
     )
 
 
-def steps_table(steps: Steps, line: Int64, phase: list[str], reason: list[str]) -> pa.Table:
-    """Steps; ``line`` is the line of each step's span, ``phase`` and ``reason`` as phases.py decided."""
+def steps_table(steps: Steps, events: Events, phase: list[str], reason: list[str]) -> pa.Table:
+    """Steps; ``phase`` and ``reason`` as phases.py decided."""
+    marked = steps.event >= 0
+    line = steps.thread.copy()
+    line[marked] = events.line[steps.event[marked]]
     return schema.table(
         "steps",
         {
@@ -82,6 +85,7 @@ def steps_table(steps: Steps, line: Int64, phase: list[str], reason: list[str]) 
             "phase": phase,
             "reason": reason,
             "source": [steps.source] * len(steps.name),
+            **{name: events.amounts(name, steps.event) for name in ("tokens", "model_flops")},
         },
     )
 

@@ -17,6 +17,7 @@ from xprof_py.postprocess.rules.evidence_rows import rows_by_class
 from xprof_py.postprocess.rules.observer import observer_notes, observer_summary
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
+from xprof_py.postprocess.rules.throughput import throughput_summary
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -50,6 +51,9 @@ def build_summary(
     used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     step_ps = breakdown.step_times_ps(step_classes, phases)
+    main_steps = _of_main_name(steps, phases)
+    main_step_ps = breakdown.step_times_ps(main_steps, phases)
+    main_name = main_steps["name"][0].as_py() if main_steps.num_rows else None
     predicted = verdict_rule.prediction(tables["replay"])
     notes = list(diagnostics)
     if shares is None:
@@ -75,7 +79,7 @@ def build_summary(
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
         "capture": processes[0]["capture"] if processes else None,
         "steps": {**counts, "source": _steps_source(processes)},
-        "step_ms": _quantiles(breakdown.step_times_ps(_of_main_name(steps, phases), phases)),
+        "step_ms": _quantiles(main_step_ps),
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
@@ -92,6 +96,7 @@ def build_summary(
             window_ps=int(pc.sum(used["window_ps"]).as_py() or 0),
             lanes=lanes,
         ),
+        "throughput": throughput_summary(tables["throughput"], main_name, main_step_ps),
         "op_phases": _op_phases(tables["op_phases"], lanes),
         "compiles": {
             **_compiles(tables["compile_times"]),
