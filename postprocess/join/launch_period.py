@@ -113,19 +113,29 @@ def _as_anchor(at: Int64, kind: Int64, weight: Int64, idle_after: Int64, hands_o
     # Part i ends with the i-th anchor; before the first and behind the last is no whole repetition.
     part = np.searchsorted(at, np.arange(len(kind)), side="left")
     inside = (part >= 1) & (part < len(at))
-    alike, clean = np.ones(len(at) - 1, np.bool_), np.ones(len(at) - 1, np.bool_)
+    whole = len(at) - 1
+    alike, clean = np.ones(whole, np.bool_), np.ones(whole, np.bool_)
     regular, rare = [], []
-    for value in np.unique(kind[inside]).tolist():
-        count = np.bincount(part[inside & (kind == value)] - 1, minlength=len(at) - 1)
-        usual = int(np.bincount(count).argmax())
-        alike &= (count == usual) | (usual == 0)
-        clean &= count == usual
-        if usual:
-            regular.append(value)
-        else:
-            rare.append((value, np.flatnonzero(count)))
+    # (program, part) -> how often; what does not come is in no row.
+    pairs, times = np.unique(kind[inside] * whole + part[inside] - 1, return_counts=True)
+    values, begin = np.unique(pairs // whole, return_index=True)
+    for value, parts, count in zip(
+        values.tolist(), np.split(pairs % whole, begin[1:]), np.split(times, begin[1:]), strict=True
+    ):
+        how_often = np.bincount(count)
+        how_often[0] = whole - len(parts)
+        usual = int(how_often.argmax())
+        if not usual:
+            clean[parts] = False
+            rare.append((value, parts))
+            continue
+        as_usual = np.zeros(whole, np.bool_)
+        as_usual[parts] = count == usual
+        alike &= as_usual
+        clean &= as_usual
+        regular.append(value)
     for value, parts in rare:
-        if not _is_extra(parts, len(at) - 1, hands_on, value, regular):
+        if not _is_extra(parts, whole, hands_on, value, regular):
             return None
     if not clean.any():
         return None
@@ -135,15 +145,15 @@ def _as_anchor(at: Int64, kind: Int64, weight: Int64, idle_after: Int64, hands_o
     ends = at[first : last + 1]
     usual_one = first + int(np.argmax(clean[first:last]))
     pattern = tuple(kind[at[usual_one] + 1 : at[usual_one + 1] + 1].tolist())
-    begin = int(ends[0])
+    first_launch = int(ends[0])
     for wanted in reversed(pattern[:-1]):
-        if begin == 0 or kind[begin - 1] != wanted:
+        if first_launch == 0 or kind[first_launch - 1] != wanted:
             break
-        begin -= 1
+        first_launch -= 1
     extras = frozenset(value for value, _ in rare)
     counted = (part > first) & (part <= last) & ~np.isin(kind, list(extras))
     idle = float(np.median(idle_after[ends[:-1]]))
-    return _Anchor(Period(ends, begin, pattern, extras), int(weight[counted].sum()), idle)
+    return _Anchor(Period(ends, first_launch, pattern, extras), int(weight[counted].sum()), idle)
 
 
 def _is_extra(parts: Int64, count: int, hands_on: HandsOn, value: int, regular: list[int]) -> bool:
