@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from unmarked import without_steps
 
-from xprof_py.postprocess import schema
 from xprof_py.postprocess.fleet.analysis import Analysis, load_processes, partials, reduce_partials
-from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.sources import find_sources
-from xprof_py.postprocess.schema import Kind
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -40,18 +36,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return run_dir
 
     return record
-
-
-def without_steps(profile: Profile) -> Profile:
-    """The same recording as if no step had been marked: the steps' spans are spans, XLA's markers are events."""
-    kind = profile["events"]["kind"]
-    plain = pc.if_else(pc.equal(kind, int(Kind.STEP)), pa.scalar(int(Kind.SPAN), pa.uint8()), kind)
-    events = profile["events"].set_column(2, schema.TABLES["events"].field("kind"), plain)
-    args = profile["args"]
-    return replace(
-        profile,
-        tables={**profile.tables, "events": events, "args": args.filter(pc.not_equal(args["key"], "step_num"))},
-    )
 
 
 def analysis_of(run_dir: Path, *, marked: bool = True) -> Analysis:
