@@ -57,7 +57,10 @@ def partial(profile: Profile) -> pa.Table:
 
     steps = profile["steps"]
     names, phases = steps["name"].to_pylist(), steps["phase"].to_pylist()
-    per_token = (profile.metadata.get("run") or {}).get("capture", {}).get("model_flops_per_token")
+    capture = (profile.metadata.get("run") or {}).get("capture") or {}
+    per_token = capture.get("model_flops_per_token")
+    if isinstance(per_token, bool) or not isinstance(per_token, int | float):
+        per_token = None
     columns = (steps[name].to_pylist() for name in ("parent", "tokens", "model_flops"))
     for step, (parent, tokens, model_flops) in enumerate(zip(*columns, strict=True)):
         if parent is not None:

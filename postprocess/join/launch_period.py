@@ -115,7 +115,8 @@ def _as_anchor(at: Int64, kind: Int64, weight: Int64, idle_after: Int64, hands_o
     inside = (part >= 1) & (part < len(at))
     whole = len(at) - 1
     alike, clean = np.ones(whole, np.bool_), np.ones(whole, np.bool_)
-    regular, rare = [], []
+    regular: list[int] = []
+    rare: list[tuple[int, Int64]] = []
     # (program, part) -> how often; what does not come is in no row.
     pairs, times = np.unique(kind[inside] * whole + part[inside] - 1, return_counts=True)
     values, begin = np.unique(pairs // whole, return_index=True)
