@@ -1,11 +1,12 @@
 """Small single-process JAX (CPU) trainings, each with one planted bottleneck, recorded with the SDK.
 
-    python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations] [--no-sampler]
+    python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations] [--no-sampler] [--no-steps]
 
-Except in `compute`, `memory` and `layers`, whose bottleneck is the device's own work, and in `launches`, which is about
-many tiny programs, every step also trains a perceptron for some 25 ms: that is what is left of the step when the cause
-is gone, and it is the same program on the same shapes with the cause and without it. --no-annotations leaves the
-program its steps alone: what the rest went into is for the stack sampler to say; --no-sampler takes that away as well.
+Except in `compute`, `memory` and `layers`, whose bottleneck is the device's own work, and in `launches` and
+`accumulation`, which are about many launches, every step also trains a perceptron for some 25 ms: that is what is left
+of the step when the cause is gone, and it is the same program on the same shapes with the cause and without it.
+--no-annotations leaves the program its steps alone: what the rest went into is for the stack sampler to say;
+--no-sampler takes that away as well. --no-steps takes the steps away.
 The run folder gets what ``capture`` records, and ``measured.json``: what the program itself knows about its steps, for
 a test to compare with the answer that comes from the recording alone:
 
@@ -43,8 +44,10 @@ import jax.numpy as jnp
 import numpy as np
 from cores import CoreSeconds, delayed_cores, others_cores, wait_until_quiet
 
-from xprof_py import capture, step
+from xprof_py import capture
 from xprof_py import checkpoint as annotated_checkpoint
+from xprof_py import input_wait as annotated_wait
+from xprof_py import step as annotated_step
 from xprof_py import trace as annotated_trace
 from xprof_py import wrap_input as annotated_input
 
@@ -59,14 +62,23 @@ TINY_CALLS = 400
 
 random = np.random.default_rng(0)
 annotate = True
+mark_steps = True
 
 
 def trace(name: str) -> Any:
     return annotated_trace(name) if annotate else nullcontext()
 
 
+def step(number: int) -> Any:
+    return annotated_step(number) if mark_steps else nullcontext()
+
+
 def checkpoint() -> Any:
     return annotated_checkpoint() if annotate else nullcontext()
+
+
+def input_wait() -> Any:
+    return annotated_wait() if annotate else nullcontext()
 
 
 def wrap_input(batches: Any) -> Any:
@@ -401,6 +413,47 @@ def launch_bound(removed: bool) -> Workload:
     return Workload(lambda _: None, train, add, (start,))
 
 
+@jax.jit
+def add_gradient(parameters: list[jax.Array], gradients: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+    def loss_of(parameters: list[jax.Array]) -> jax.Array:
+        h = x
+        for weights in parameters:
+            h = jnp.tanh(h @ weights)
+        return (h**2).mean()
+
+    return [sum_ + new for sum_, new in zip(gradients, jax.grad(loss_of)(parameters), strict=True)]
+
+
+@jax.jit
+def update(parameters: list[jax.Array], gradients: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+    """The parameters after a step, and gradients of zero for the next one."""
+    moved = [w - 0.1 * g for w, g in zip(parameters, gradients, strict=True)]
+    return moved, [jnp.zeros_like(g) for g in gradients]
+
+
+def accumulation_bound(removed: bool) -> Workload:
+    """Four gradients and an update are a step; every micro-batch is decoded while the training waits for it."""
+    parameters = [square(256), square(256)]
+    gradients = [jnp.zeros_like(w) for w in parameters]
+
+    def load_batch() -> np.ndarray:
+        batch = ready_batch(0) if removed else decode_slowly(0, SLOW_INPUT_S / 4)
+        return batch[:64, :256]
+
+    def train(_: int, __: Any) -> None:
+        nonlocal parameters, gradients
+        for _ in range(4):
+            with stopwatch.phase("input"), input_wait():
+                x = load_batch()
+            with stopwatch.phase("compute"):
+                gradients = add_gradient(parameters, gradients, x)
+        with stopwatch.phase("compute"):
+            parameters, gradients = update(parameters, gradients)
+            jax.block_until_ready(parameters)
+
+    return Workload(lambda _: None, train, add_gradient, (parameters, gradients, ready_batch(0)[:64, :256]))
+
+
 WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "input": input_bound,
     "neutral_input": neutral_input_bound,
@@ -416,6 +469,7 @@ WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "input_and_checkpoint": input_and_checkpoint,
     "layers": scanned_layers,
     "launches": launch_bound,
+    "accumulation": accumulation_bound,
 }
 
 
@@ -459,11 +513,13 @@ def main() -> None:
     parser.add_argument("--no-annotations", action="store_true", help="only the steps are annotated")
     parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="wait S s for a quiet machine")
     parser.add_argument("--no-sampler", action="store_true", help="no Python stacks are sampled")
+    parser.add_argument("--no-steps", action="store_true", help="the steps are not annotated")
     options = parser.parse_args()
     if options.name == "layers":
         jax.config.update("jax_num_cpu_devices", DEVICES)
-    global annotate
+    global annotate, mark_steps
     annotate = not options.no_annotations
+    mark_steps = not options.no_steps
 
     monitoring: list[tuple[int, str, float | None, dict[str, str]]] = []
 
