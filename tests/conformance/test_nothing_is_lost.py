@@ -136,8 +136,8 @@ def many_steps(steps: int) -> Case:
 def objects_grow_with(small: Callable[[], Any], large: Callable[[], Any], steps: int = 0) -> None:
     """``large`` has ten times the events of ``small``, some 9,000 more: one object for each would be as many.
 
-    A few hundred come and go in the interpreter itself, and reading makes some dozens in all. Every one of the ``steps``
-    more may have a few of its own: its name, its phase, the reason.
+    A few hundred come and go in the interpreter itself, and reading makes some dozens in all. Every one of the
+    ``steps`` more may have a few of its own: its name, its phase, the reason.
     """
     few, many = peak_objects(small), peak_objects(large)
     assert many <= 1.2 * few + 400 + 4 * steps, f"{few} objects became {many}"
