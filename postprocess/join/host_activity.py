@@ -67,7 +67,7 @@ class HostActivity:
         self._usable = host_line[events.line] & ~markers(events) if events.count else np.zeros(0, np.bool_)
         # Ops of a program that ran inline and hand-over notes are not spans of the host program; a step says nothing
         # about what its thread did, but it is the span that is open.
-        self._usable &= ~events.argument("hlo_op")[0]
+        self._usable &= ~(events.argument("hlo_op")[0] & events.argument("run_id")[0])
         self._usable &= ~events.matching(lambda n: n.startswith((host_names.END_MARKER, "ThreadpoolListener::")))
         self._usable &= (events.kind != Kind.MARK) & (events.kind != Kind.COUNTER)
         is_root, _ = events.argument("_r")
@@ -82,6 +82,9 @@ class HostActivity:
         by_name = np.array([int(host_names.evidence_of(n)) for n in events.names] or [0], np.int64)
         by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names] or [0], np.int64)
         evidence = by_name[events.name] if events.count else np.zeros(0, np.int64)
+        # A driver's call is work, whatever it is called after, unless it waits for the device.
+        is_call = events.argument("correlation_id")[0] & (evidence == Evidence.NOTHING)
+        evidence = np.where(is_call, Evidence.HOST, evidence)
         evidence = np.where(events.kind == Kind.SPAN, by_user_name[events.name] if events.count else 0, evidence)
         for kind, meaning in (
             (Kind.STEP, Evidence.NOTHING),
@@ -102,7 +105,7 @@ class HostActivity:
 
     def _bare_reads(self, thread: int) -> list[Wait]:
         events = self._events
-        reads = self._usable & (self._thread == thread) & events.matching(lambda name: name in host_names.READS)
+        reads = self._usable & (self._thread == thread) & events.matching(host_names.is_read)
         begun = [wait.start_ps for wait in self._awaits(thread)]
         return [
             Wait(int(events.start_ps[row]), int(events.end_ps[row]), int(row))

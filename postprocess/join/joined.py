@@ -15,8 +15,11 @@ from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.join import host_names, intervals, tables
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
-from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
+from xprof_py.postprocess.join.copies import Copies, add_copies, no_copies, read_copies
+from xprof_py.postprocess.join.device_launches import DeviceLaunches, join_device_launches
+from xprof_py.postprocess.join.device_notes import device_notes, why_no_device
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
+from xprof_py.postprocess.join.device_planes import DevicePlanes, read_device_planes
 from xprof_py.postprocess.join.gaps import GapCauses, GapEnd, GapRow
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
@@ -24,6 +27,7 @@ from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
 from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.steps import Steps, read_steps
+from xprof_py.postprocess.join.steps_line import read_steps_line
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.join.windows import Windows, cover_lane, foreign_cover, make_windows
 from xprof_py.postprocess.profile import Profile
@@ -57,37 +61,73 @@ class _Join:
         self.activity = HostActivity(
             self.events, self.thread_of_line, self.host_line, self.steps, profile.capture_start_ps, self.samples
         )
-        self.launches: Launches = read_launches(self.events, self.host_line)
-        self.ops: DeviceOps = read_ops(profile, self.events)
+        program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
+        self.planes: DevicePlanes = read_device_planes(profile, self.events)
+        self.device_launches: DeviceLaunches | None = None
+        cpu_ops = read_ops(profile, self.events)
+        # What a process with a GPU or TPU computes on its CPU is work of its host.
+        self.ops: DeviceOps = self.planes.ops if self.planes.ops.lanes else cpu_ops
+        self.cpu_ops_beside = len(cpu_ops.event) if self.planes.ops.lanes else 0
+        self.launches: Launches = self._read_launches(program_key)
         self.memory_bound: MemoryBound = classify_memory_bound(profile, self.ops)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
         starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
         starts += [int(self.steps.start_ps[0])] if self.steps.outer else []
         self.start, self.end = min(starts), max(ends)
-        self.copies: Copies = read_copies(
-            self.events, self.thread_of_line, self.host_line, self.launches, self.activity, self.end
+        self.copies: Copies = (
+            no_copies()
+            if self.planes.ops.lanes
+            else read_copies(self.events, self.thread_of_line, self.host_line, self.launches, self.activity, self.end)
         )
         add_copies(self.ops, self.copies)
         self.program_name = self._program_names()
         self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
-        program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
         self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
-        self.joined: RunJoin = join_runs(
-            self.ops,
-            self.launches,
-            self.launch_step,
-            program_key,
-            drained_end=profile.metadata.get("drained"),
-            drained_start=self._first_compiled_here(program_key),
+        self.joined: RunJoin = (
+            self.device_launches.joined
+            if self.device_launches is not None
+            else join_runs(
+                self.ops,
+                self.launches,
+                self.launch_step,
+                program_key,
+                drained_end=profile.metadata.get("drained"),
+                drained_start=self._first_compiled_here(program_key),
+            )
         )
         self.run_step, self.run_nested = self._run_steps()
+        self.lane_start: Int64 | None = None
+        if self.planes.ops.lanes and not (self.run_step >= 0).any():
+            self._take_steps_line()
         self.diagnostics: list[dict[str, object]] = []
-        planes = set(profile["lines"]["plane"].to_pylist())
-        self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
         # Without its device a step must not pass for one of a program that has none.
-        self.no_device = str(profile.metadata.get("no_device") or "")
-        if self.unread_planes:
-            self.no_device = "the work of its GPU or TPU is not joined in this version"
+        self.no_device = why_no_device(self.planes, bool(self.ops.lanes)) or str(
+            profile.metadata.get("no_device") or ""
+        )
+
+    def _read_launches(self, program_key: list[str]) -> Launches:
+        """Those of GPUs and TPUs by their ids; where no run has any, as on the CPU by name and order."""
+        if self.planes.ops.lanes:
+            step_lines = np.isin(self.thread_of_line, self.steps.thread)
+            found = join_device_launches(self.profile, self.events, self.planes, step_lines, program_key)
+            if (found.joined.launch >= 0).any() or not (self.ops.run_program >= 0).any():
+                self.device_launches = found
+                return found.launches
+        launches = read_launches(self.events, self.host_line)
+        if (self.planes.run_event < 0).any():
+            launches.has_run_id[:] = False  # of GPUs: their runs are numbered by correlation ids
+        return launches
+
+    def _take_steps_line(self) -> None:
+        """No step of the host holds a launch of the device's runs: its own line `Steps` says which step they are of."""
+        found = read_steps_line(self.profile, self.events, self.ops)
+        if found is None:
+            return
+        self.steps, self.run_step, self.run_nested = found.steps, found.run_step, found.run_step
+        self.lane_start = found.lane_start
+        self.launch_step[:] = -1
+        for run in np.flatnonzero(found.run_step >= 0).tolist():
+            self.joined.how[run] = "steps_line"
 
     def _host_lines(self) -> Bool:
         """Lines of threads that run the user's program. XLA's own pools are lines of other names."""
@@ -151,6 +191,7 @@ class _Join:
             self.ops.run_end_ps,
             self.start,
             self.end,
+            self.lane_start,
         )
         gap_rows, breakdown = [], []
         for lane in range(max(len(self.ops.lanes), 1)):
@@ -185,7 +226,11 @@ class _Join:
                 continue
             op = int(mine[place])
             run = int(ops.run[op])
-            if run < 0:
+            if ops.launch[op] >= 0:
+                out += causes.attribute(low, high, self._launched(int(ops.launch[op]), "id"), cuts)
+            elif self.planes.ops.lanes and run < 0:
+                out += causes.attribute(low, high, GapEnd(-1, -1, 0, "none"), cuts)
+            elif run < 0:
                 copy = copy_of[int(ops.event[op])]
                 out += causes.attribute(low, high, GapEnd(int(self.copies.thread[copy]), -1, high, "put"), cuts)
             elif ops.run_start_ps[run] < low:
@@ -204,8 +249,11 @@ class _Join:
         launch = int(self.joined.launch[run])
         if launch < 0:
             return GapEnd(-1, -1, 0, self.joined.how[run])
+        return self._launched(launch, self.joined.how[run])
+
+    def _launched(self, launch: int, how: str) -> GapEnd:
         thread = int(self.thread_of_line[self.launches.line[launch]])
-        return GapEnd(thread, launch, int(self.launches.end_ps[launch]), self.joined.how[run])
+        return GapEnd(thread, launch, int(self.launches.end_ps[launch]), how)
 
     def _last_launch(self, lane: int) -> GapEnd:
         """Nothing ends the lane's last gap: it counts as launched when the capture ended, by the last to launch."""
@@ -364,6 +412,8 @@ class _Join:
 
     def _unfinished_runs(self) -> list[int]:
         """Runs with an op that was still open, or without the completion note that the other runs have."""
+        if self.planes.ops.lanes:
+            return []
         waited, run_id = self.events.argument("run_id")
         waited = waited & self.events.named(host_names.RUN_WAIT)
         noted = set(run_id[waited].tolist())
@@ -389,17 +439,12 @@ class _Join:
                 "copies that name no device, and no one lane is theirs: they are in no breakdown",
             )
         unknown_ops = int((self.ops.hlo_op[self.ops.run >= 0] < 0).sum())
-        if unknown_ops:
+        if unknown_ops and not self.planes.ops.lanes:
             self._note(
                 "warning", "op_without_hlo", unknown_ops, "ops whose HLO is not in the profile: counted as compute"
             )
-        if self.unread_planes:
-            self._note(
-                "error",
-                "device_planes_not_read",
-                self.unread_planes,
-                "GPU and TPU planes are decoded but not yet joined to steps: the breakdown does not hold their work",
-            )
+        for note in device_notes(self.planes, self.device_launches, self.cpu_ops_beside):
+            self._note(*note)
         self._note_memory_bound()
 
     def _note_memory_bound(self) -> None:

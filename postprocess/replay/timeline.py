@@ -113,7 +113,6 @@ def _read_work(profile: Profile, events: Events, threads: Int64) -> list[Work]:
                 inner_gaps_ps=item["end_ps"] - item["start_ps"] - busy,
             )
         )
-    host_device = CLASSES.index("host_device")
     lane = integers(ops, "lane")
     event = integers(ops, "event")
     puts = np.flatnonzero(events.matching(lambda name: name in host_names.PUTS))
@@ -121,7 +120,7 @@ def _read_work(profile: Profile, events: Events, threads: Int64) -> list[Work]:
     for row in np.flatnonzero(run < 0).tolist():
         low, high = int(start[row]), int(end[row])
         exclusive = [0] * len(BUSY_CLASSES)
-        exclusive[host_device] = high - low
+        exclusive[int(code[row])] = high - low
         place = int(np.searchsorted(events.start_ps[puts], low, side="right")) - 1
         put = int(puts[place]) if place >= 0 else int(event[row])
         # The put returns when it has handed the copy over; a copy made inside the put is ready when it starts.
