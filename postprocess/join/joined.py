@@ -96,7 +96,6 @@ class _Join:
             )
         )
         self.run_step, self.run_nested = self._run_steps()
-        self.lane_start: Int64 | None = None
         if self.planes.ops.lanes and not (self.run_step >= 0).any():
             self._take_steps_line()
         self.diagnostics: list[dict[str, object]] = []
@@ -124,7 +123,6 @@ class _Join:
         if found is None:
             return
         self.steps, self.run_step, self.run_nested = found.steps, found.run_step, found.run_step
-        self.lane_start = found.lane_start
         self.launch_step[:] = -1
         for run in np.flatnonzero(found.run_step >= 0).tolist():
             self.joined.how[run] = "steps_line"
@@ -191,7 +189,6 @@ class _Join:
             self.ops.run_end_ps,
             self.start,
             self.end,
-            self.lane_start,
         )
         gap_rows, breakdown = [], []
         for lane in range(max(len(self.ops.lanes), 1)):
@@ -294,7 +291,8 @@ class _Join:
                 total[:, code] = intervals.cover(cover.total[code], low, high)
             tiles = np.array([j for j, i in enumerate(rows) if windows.kind[i] != "nested"])
             step = np.array([windows.step[i] for i in rows], np.int64)
-            op_step = np.where(self.ops.run >= 0, self.run_step[np.maximum(self.ops.run, 0)], -1)
+            # Without a run (copies) the index -1 takes the last value: no step.
+            op_step = np.append(self.run_step, -1)[self.ops.run]
             counted = foreign_cover(self.ops, lane, op_step, step[tiles], low[tiles], high[tiles])
             for (tile, code), length in counted.items():
                 foreign[tiles[tile], code] = length
@@ -374,7 +372,7 @@ class _Join:
         out = []
         for lane in range(len(self.ops.lanes)):
             mine = np.flatnonzero(self.ops.run_lane == lane)
-            joined = self.joined.launch[mine] >= 0
+            joined = (self.joined.launch[mine] >= 0) | (self.run_step[mine] >= 0)
             first = int(np.argmax(joined)) if joined.any() else len(mine)
             before = mine[:first]
             filled = [

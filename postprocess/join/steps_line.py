@@ -22,14 +22,10 @@ _NUMBER = re.compile(r"(\d+)\s*$")
 
 @dataclass
 class StepsLine:
-    """``steps``: from the earliest start to the latest end of a number over the lanes. ``run_step``: per run, -1.
-
-    ``lane_start``: per lane the start of its first step with a run.
-    """
+    """``steps``: from the earliest start to the latest end of a number over the lanes. ``run_step``: per run, -1."""
 
     steps: Steps
     run_step: Int64
-    lane_start: Int64
 
 
 def read_steps_line(profile: Profile, events: Events, ops: DeviceOps) -> StepsLine | None:
@@ -63,9 +59,6 @@ def read_steps_line(profile: Profile, events: Events, ops: DeviceOps) -> StepsLi
     if not (interval >= 0).any():
         return None
     run_step = np.where(interval >= 0, rank[key][interval], -1)
-    lane_start = np.full(len(ops.lanes), np.iinfo(np.int64).max)
-    known = interval >= 0
-    np.minimum.at(lane_start, ops.run_lane[known], events.start_ps[rows[interval[known]]])
     steps = Steps(
         event=first[order],
         thread=events.line[first[order]],
@@ -78,7 +71,7 @@ def read_steps_line(profile: Profile, events: Events, ops: DeviceOps) -> StepsLi
         parent=np.full(len(order), -1, np.int64),
         outer=len(order),
     )
-    return StepsLine(steps, run_step, lane_start)
+    return StepsLine(steps, run_step)
 
 
 def _numbers(events: Events, rows: Int64) -> Int64:

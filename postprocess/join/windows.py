@@ -36,21 +36,12 @@ class Windows:
 
 
 def make_windows(
-    steps: Steps,
-    lanes: int,
-    run_lane: Int64,
-    run_step: Int64,
-    run_nested: Int64,
-    run_end: Int64,
-    start: int,
-    end: int,
-    lane_start: Int64 | None = None,
+    steps: Steps, lanes: int, run_lane: Int64, run_step: Int64, run_nested: Int64, run_end: Int64, start: int, end: int
 ) -> Windows:
     """Window of step k on a lane: (b(k-1), b(k)], b(k) the running maximum of the ends of the steps' runs.
 
     ``run_step``: row of the outermost step per run, -1 without; ``run_nested``: its innermost step. ``start``, ``end``:
-    the capture. ``lane_start``: where each lane's first window begins, where its own line of steps says so; else that
-    is the start of the step on the host. Without lanes the one row per step ends with the step's host span.
+    the capture. Without lanes the one row per step ends with the step's host span.
     """
     windows = Windows([], [], [], [], [])
     if lanes == 0:
@@ -64,9 +55,7 @@ def make_windows(
         np.maximum(last[:, steps.parent[step]], last[:, step], out=last[:, steps.parent[step]])
     for lane in range(lanes):
         measured = np.flatnonzero(last[lane, : steps.outer] >= 0)
-        begin = end
-        if len(measured):
-            begin = max(int(steps.start_ps[measured[0]] if lane_start is None else lane_start[lane]), start)
+        begin = max(int(steps.start_ps[measured[0]]), start) if len(measured) else end
         windows.add(lane, "head", -1, start, begin)
         bounds = {}
         at = begin
