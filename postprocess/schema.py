@@ -237,7 +237,8 @@ TABLES: dict[str, pa.Schema] = {
     ),
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
-    # `run` is null for copies that belong to no program. `open_ps`: how long the op may have stayed open after its own event (BREAKDOWN.md 1), 0 if it did not.
+    # `run` is null for copies that belong to no program. `open_ps`: how long the op may have stayed open after its own
+    # event (BREAKDOWN.md 1), 0 if it did not.
     "lanes": _schema(("device", pa.string()), ("ordinal", pa.int64())),
     "ops": _schema(
         ("event", pa.int64()),
@@ -261,8 +262,8 @@ TABLES: dict[str, pa.Schema] = {
         ("start_ps", pa.int64()),
         ("end_ps", pa.int64(), True),
     ),
-    # One row per execution of a program on a lane. join: id, order, steps_line, inferred, ambiguous, none. `run_id`: of a
-    # GPU's run, that of no one, the least correlation id of its kernels. On GPUs kernels of no program are runs by launch.
+    # One row per execution of a program on a lane. join: id, order, steps_line, inferred, ambiguous, none.
+    # `run_id`: of a GPU's run the least correlation id of its kernels. Kernels of no program are runs by launch.
     "runs": _schema(
         ("lane", pa.int32()),
         ("program", pa.int32(), True),
