@@ -16,7 +16,7 @@ import numpy as np
 
 from xprof_py.postprocess.hlo import kernel_names
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.join.device_planes import DevicePlanes, lane_order
 from xprof_py.postprocess.join.driver_calls import call_events
@@ -56,7 +56,7 @@ def join_device_launches(
     enqueue = _enqueue_of(profile, events, planes)
     calls = call_events(profile, events)
     calls = calls[_starts_work(events, calls)]
-    enqueues = np.flatnonzero(events.named(_ENQUEUE) & events.argument("run_id")[0])
+    enqueues = _enqueues(events)
     if not (planes.run_event >= 0).any():
         enqueues = enqueues[:0]
     used = np.union1d(planes.call[planes.call >= 0], enqueue[enqueue >= 0])
@@ -68,6 +68,7 @@ def join_device_launches(
     ops.launch[planes.call < 0] = -1
     by_enqueue = np.where(enqueue >= 0, row_of(rows, enqueue), -1)
     launch = np.where(planes.run_event >= 0, by_enqueue, _first_launch(planes))
+    has_run_id, run_id = events.argument_of("run_id", rows)
     names, keys = _names(events, planes, rows, launch, program_key, profile)
     launches = Launches(
         event=asked,
@@ -77,8 +78,8 @@ def join_device_launches(
         open=events.duration_ps[rows] < 0,
         key=keys,
         name=names,
-        has_run_id=events.argument("run_id")[0][rows],
-        run_id=events.argument("run_id")[1][rows],
+        has_run_id=has_run_id,
+        run_id=run_id,
     )
     joined = RunJoin(launch, ["id" if row >= 0 else "none" for row in launch.tolist()])
     found = DeviceLaunches(launches, joined)
@@ -100,6 +101,11 @@ def _starts_work(events: Events, calls: Int64) -> Bool:
     return np.isin(events.name[calls], np.array(starts, np.int64))
 
 
+def _enqueues(events: Events) -> Int64:
+    rows = events.rows_named(_ENQUEUE)
+    return rows[events.argument_of("run_id", rows)[0]]
+
+
 def _enqueue_of(profile: Profile, events: Events, planes: DevicePlanes) -> Int64:
     """Per run the event that enqueued its module: by the flow that ends in the module, else by device and run id."""
     module = planes.run_event
@@ -109,37 +115,33 @@ def _enqueue_of(profile: Profile, events: Events, planes: DevicePlanes) -> Int64
         return out
     out[known] = _producers(profile, events, module[known])
     missing = known[out[known] < 0]
-    has_run, run_id = events.argument("run_id")
-    rows = np.flatnonzero(events.named(_ENQUEUE) & has_run)
-    ordinal = events.argument("device_ordinal")[1]
-    core = events.argument("core_type")[1]
-    keys = np.stack([ordinal[rows], core[rows], run_id[rows]], axis=1)
+    rows = _enqueues(events)
+    keys = [events.argument_of(key, rows)[1] for key in ("device_ordinal", "core_type", "run_id")]
     lanes = np.array([lane_order(device)[1] for device in planes.ops.devices], np.int64)
     mine = module[missing]
-    wanted = np.stack([lanes[planes.ops.run_lane[missing]], core[mine], run_id[mine]], axis=1)
-    _, code = np.unique(np.concatenate((keys, wanted)), axis=0, return_inverse=True)
-    code = code.reshape(-1).astype(np.int64)
-    place = row_of(code[: len(rows)], code[len(rows) :])
-    stated = has_run[mine] & (place >= 0)
-    out[missing] = np.where(stated, rows[np.maximum(place, 0)] if len(rows) else -1, -1)
+    has_run, run_id = events.argument_of("run_id", mine)
+    wanted = [lanes[planes.ops.run_lane[missing]], events.argument_of("core_type", mine)[1], run_id]
+    place = _matching(keys, wanted)
+    out[missing] = np.where(has_run & (place >= 0), rows[place] if len(rows) else -1, -1)
     return out
+
+
+def _matching(keys: list[Int64], wanted: list[Int64]) -> Int64:
+    """Per row of the columns ``wanted`` the last row of the columns ``keys`` that says the same, -1 without."""
+    _, code = distinct(*(np.concatenate(pair) for pair in zip(keys, wanted, strict=True)))
+    return row_of(code[: len(keys[0])], code[len(keys[0]) :])
 
 
 def _producers(profile: Profile, events: Events, consumers: Int64) -> Int64:
     """Per event the host's event that its flow comes from (`_pt`, `_p` equal to its `_ct`, `_c`), -1 without."""
     planes = profile["lines"]["plane"].to_pylist()
     on_host = np.array([plane.startswith("/host:") for plane in planes] or np.zeros(0), np.bool_)
-    has_flow, flow = events.argument("_p")
-    rows = np.flatnonzero(has_flow)
-    rows = rows[on_host[events.line[rows]]]
-    has_end, end = events.argument("_c")
-    keys = np.stack([events.argument("_pt")[1][rows], flow[rows]], axis=1)
-    wanted = np.stack([events.argument("_ct")[1][consumers], end[consumers]], axis=1)
-    _, code = np.unique(np.concatenate((keys, wanted)), axis=0, return_inverse=True)
-    code = code.reshape(-1).astype(np.int64)
-    place = row_of(code[: len(rows)], code[len(rows) :])
-    found = has_end[consumers] & (place >= 0)
-    return np.where(found, rows[np.maximum(place, 0)] if len(rows) else -1, -1)
+    rows, flow = events.having("_p")
+    mine = on_host[events.line[rows]]
+    rows, flow = rows[mine], flow[mine]
+    has_end, end = events.argument_of("_c", consumers)
+    place = _matching([events.argument_of("_pt", rows)[1], flow], [events.argument_of("_ct", consumers)[1], end])
+    return np.where(has_end & (place >= 0), rows[place] if len(rows) else -1, -1)
 
 
 def _asked_by(profile: Profile, events: Events, rows: Int64, step_lines: Bool) -> Int64:
@@ -147,9 +149,9 @@ def _asked_by(profile: Profile, events: Events, rows: Int64, step_lines: Bool) -
 
     Hand-overs between threads of a pool say only what ran after what, and are not followed.
     """
-    consumers = np.flatnonzero(
-        events.argument("_c")[0] & ~events.matching(lambda name: name.startswith("ThreadpoolListener::"))
-    )
+    consumers = events.having("_c")[0]
+    pooled = events.verdicts(lambda name: name.startswith("ThreadpoolListener::"))
+    consumers = consumers[~pooled[events.name[consumers]]]
     consumers = consumers[_producers(profile, events, consumers) >= 0]
     at = rows.copy()
     moving = np.arange(len(rows))
@@ -200,11 +202,10 @@ def _direct_copies(events: Events, planes: DevicePlanes) -> int:
     A copy that the runtime launched to hand an array to another device is one between devices.
     """
     ops = planes.ops
-    between = np.flatnonzero(events.matching(lambda name: host_names.BETWEEN_DEVICES.search(name) is not None))
+    between = events.rows_where(lambda name: host_names.BETWEEN_DEVICES.search(name) is not None)
     named = np.flatnonzero(planes.call >= 0)
     copies = named[planes.undirected[named] | (ops.class_code[named] == CLASSES.index("memory"))]
-    is_copy = events.matching(kernel_names.is_copy)[ops.event[copies]]
-    copies = copies[is_copy]
+    copies = copies[events.verdicts(kernel_names.is_copy)[events.name[ops.event[copies]]]]
     handed = innermost_around(events, planes.call[copies], between) >= 0
     ops.class_code[copies[handed]] = CLASSES.index("collective")
     left = np.flatnonzero(planes.undirected & ~np.isin(np.arange(len(ops.event)), copies[handed]))
@@ -212,9 +213,10 @@ def _direct_copies(events: Events, planes: DevicePlanes) -> int:
     # Decided per pair of names, not per copy.
     call = planes.call[left]
     call_name = np.where(call >= 0, events.name[np.maximum(call, 0)], -1)
-    pairs, group = np.unique(np.stack([events.name[ops.event[left]], call_name], axis=1), axis=0, return_inverse=True)
-    for i, (name, by) in enumerate(pairs.tolist()):
-        rows = left[group.reshape(-1) == i]
+    own_name = events.name[ops.event[left]]
+    first, group = distinct(own_name, call_name)
+    for i, (name, by) in enumerate(zip(own_name[first].tolist(), call_name[first].tolist(), strict=True)):
+        rows = left[group == i]
         found = kernel_names.class_of_copy(events.names[name], events.names[by] if by >= 0 else "")
         if found is None:
             unknown += len(rows)

@@ -20,7 +20,7 @@ import numpy as np
 
 from xprof_py.postprocess.hlo import kernel_names
 from xprof_py.postprocess.hlo.classes import CONTAINERS, class_of
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.join.device_ops import (
     DeviceOps,
     containers_without_ops_are_leaves,
@@ -35,6 +35,9 @@ _PLANE = re.compile(r"^/device:(?P<kind>TPU|GPU):(?P<ordinal>\d+)(?P<rest>.*)$")
 _MODULE = re.compile(r"\((\d+)\)$")
 _BARRIER = "barrier-cores"
 _NEVER = np.iinfo(np.int64).max
+_OF_GRAPHS = ("cuda_graph_id", "cuda_graph_exec_id")
+_OF_NODES = ("kernel_details", "memcpy_details", "memset_details", "cuda_graph_node_id")
+"""Arguments of whole graphs, and of the kernels and copies in them."""
 
 
 class _Role(IntEnum):
@@ -98,7 +101,7 @@ class _Reader:
         self.events = events
         lines = profile["lines"]
         self.planes, self.line_names = lines["plane"].to_pylist(), lines["name"].to_pylist()
-        self.count = np.bincount(events.line, minlength=len(self.planes))
+        self.count = np.diff(np.searchsorted(events.line, np.arange(len(self.planes) + 1)))
         roles = [_role(plane, name) for plane, name in zip(self.planes, self.line_names, strict=True)]
         self.role = np.array(roles or np.zeros(0), np.int64)
         working = (self.role > 0) & (self.role != _Role.NOTES) & (self.count > 0)
@@ -109,14 +112,15 @@ class _Reader:
 
     def read(self) -> DevicePlanes:
         events = self.events
-        role = self.role[events.line] if events.count else np.empty(0, np.int64)
-        barrier = (role == _Role.NOTES) & events.named(_BARRIER)
-        rows = np.flatnonzero(np.isin(role, (_Role.OPS, _Role.ASYNC, _Role.STREAM)) | barrier)
-        rows = rows[self.lane_of_line[events.line[rows]] >= 0]
-        self.rows, self.on_gpu = rows, role[rows] == _Role.STREAM
+        working = np.isin(self.role, (_Role.OPS, _Role.ASYNC, _Role.STREAM, _Role.NOTES)) & (self.lane_of_line >= 0)
+        rows = events.rows_on(np.flatnonzero(working))
+        role = self.role[events.line[rows]]
+        work = (role != _Role.NOTES) | (events.verdicts(lambda name: name == _BARRIER)[events.name[rows]])
+        rows, role = rows[work], role[work]
+        self.rows, self.on_gpu = rows, role == _Role.STREAM
         self.lane = self.lane_of_line[events.line[rows]]
         self.call = call_of(self.profile, events, np.where(self.on_gpu, rows, -1))
-        self.module_rows = np.flatnonzero(role == _Role.MODULES)
+        self.module_rows = events.rows_on(np.flatnonzero(self.role == _Role.MODULES))
         self.module_lane = self.lane_of_line[events.line[self.module_rows]]
         module = self._module_of_ops()
         program = self._programs(module)
@@ -142,7 +146,7 @@ class _Reader:
             run_end_ps=np.zeros(len(run_lane), np.int64),
             devices=self.devices,
         )
-        self._set_leaves(ops, role[rows] == _Role.OPS)
+        self._set_leaves(ops, role == _Role.OPS)
         call = np.concatenate((self.call, self._add_bare_modules(ops, module)))
         undirected = np.concatenate((undirected, np.zeros(len(ops.event) - len(undirected), np.bool_)))
         _end_runs(ops, run_event, events)
@@ -196,31 +200,31 @@ class _Reader:
     def _programs(self, module: Int64) -> Int64:
         """Row of programs per op, -1 where nothing names it."""
         known = integers(self.profile["programs"], "program_id")
-        stated, program_id = self.events.argument("program_id")
-        in_kind, of_kind = _KindArgument(self.profile, self.events, "program_id").of(self.rows)
+        stated, program_id = self.events.argument_of("program_id", self.rows)
+        in_kind, of_kind = _of_kind(self.profile, "program_id", self.rows)
         module_program = self._module_programs()
         wanted = np.where(module >= 0, module_program[module] if len(module_program) else 0, 0)
         wanted = np.where(in_kind, of_kind, wanted)
-        wanted = np.where(stated[self.rows], program_id[self.rows], wanted)
+        wanted = np.where(stated, program_id, wanted)
         program = np.where(wanted != 0, row_of(known, wanted), -1)
         # Older files name the module alone: it counts where one program has that name.
-        has_module, module_text = self.events.argument("hlo_module")
+        has_module, module_text = self.events.argument_of("hlo_module", self.rows)
         names = self.profile["programs"]["name"].to_pylist()
         unique = {name: row for row, name in enumerate(names) if names.count(name) == 1}
-        nameless = np.flatnonzero((program < 0) & has_module[self.rows])
-        texts = module_text[self.rows[nameless]]
+        nameless = np.flatnonzero((program < 0) & has_module)
+        texts = module_text[nameless]
         row_of_text = {t: unique.get(self.events.text_of(t), -1) for t in np.unique(texts).tolist()}
         program[nameless] = np.array([row_of_text[int(t)] for t in texts] or np.zeros(0), np.int64)
         return program
 
     def _instructions(self, program: Int64) -> Int64:
         """Row of hlo_ops per op: by the op that a kernel states, by the op's text; else by the kernel's own name."""
-        has_op, op_text = self.events.argument("hlo_op")
-        stated = self.on_gpu & has_op[self.rows]
+        has_op, op_text = self.events.argument_of("hlo_op", self.rows)
+        stated = self.on_gpu & has_op
         code = self.events.name[self.rows].astype(np.int64)
         used = np.unique(code)
         names = [kernel_names.instruction_name(self.events.names[c]) for c in used.tolist()]
-        texts, text = np.unique(op_text[self.rows[stated]], return_inverse=True)
+        texts, text = np.unique(op_text[stated], return_inverse=True)
         place = np.searchsorted(used, code)
         place[stated] = len(names) + text.reshape(-1)
         found = instruction_rows(
@@ -253,18 +257,17 @@ class _Reader:
         """Code of CLASSES per op, and which are copies that do not say their direction. Decided per distinct name."""
         opcode_code, opcodes = dictionary(self.profile["hlo_ops"], "opcode")
         opcode = np.where(hlo_op >= 0, opcode_code[np.maximum(hlo_op, 0)] if len(opcode_code) else 0, -1)
-        has_category, category = _KindArgument(self.profile, self.events, "hlo_category").of(self.rows)
-        key = np.stack([self.events.name[self.rows], opcode, np.where(has_category, category, -1), self.on_gpu], axis=1)
-        distinct, group = np.unique(key, axis=0, return_inverse=True)
+        has_category, category = _of_kind(self.profile, "hlo_category", self.rows)
+        key = (self.events.name[self.rows], opcode, np.where(has_category, category, -1), self.on_gpu)
+        first, group = distinct(*key)
         codes, open_copies = [], []
-        for name_code, opcode_number, category_text, gpu in distinct.tolist():
+        for name_code, opcode_number, category_text, gpu in zip(*(part[first].tolist() for part in key), strict=True):
             name = self.events.names[name_code]
             op = opcodes[opcode_number] if opcode_number >= 0 else ""
             said = self.events.text_of(category_text) if category_text >= 0 else ""
             found = _class_on_gpu(name, op) if gpu else _class_on_tpu(name, op, said)
             codes.append(CLASSES.index(found or "memory"))
             open_copies.append(found is None)
-        group = group.reshape(-1)
         return (
             np.array(codes or [0], np.int64)[group],
             np.array(open_copies or [False], np.bool_)[group],
@@ -289,52 +292,49 @@ class _Reader:
 
     def _graph_launches(self) -> Int64:
         """Ops that are a whole graph: they name a graph, and are neither kernel nor copy."""
-        in_graph = self.events.argument("cuda_graph_id")[0] | self.events.argument("cuda_graph_exec_id")[0]
-        plain = ~in_graph
-        for key in ("kernel_details", "memcpy_details", "memset_details", "cuda_graph_node_id"):
-            plain |= self.events.argument(key)[0]
-        return np.flatnonzero(self.on_gpu & ~plain[self.rows])
+        has = {key: self.events.argument_of(key, self.rows)[0] for key in (*_OF_GRAPHS, *_OF_NODES)}
+        graph, node = (np.logical_or.reduce([has[key] for key in keys]) for keys in (_OF_GRAPHS, _OF_NODES))
+        return np.flatnonzero(self.on_gpu & graph & ~node)
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
     def _runs(self, module: Int64, program: Int64, hlo_op: Int64) -> tuple[Int64, tuple[Int64, ...]]:
         """Run per op, -1 without, and the columns lane, program, run_id, start and event of the runs."""
         events, rows = self.events, self.rows
-        has_correlation, correlation = events.argument("correlation_id")
+        has_correlation, correlation = events.argument_of("correlation_id", rows)
         by = np.full(len(rows), -1, np.int64)
         number = np.zeros(len(rows), np.int64)
         for kind, mask, values in self._groupings(module, program, hlo_op, has_correlation, correlation):
             chosen = mask & (by < 0)
             by[chosen], number[chosen] = kind, values[chosen]
-        key = np.stack([self.lane, by, number], axis=1)
         # A module is a run even if none of its ops shows.
-        modules = np.stack(
-            [self.module_lane, np.zeros(len(self.module_rows), np.int64), np.arange(len(self.module_rows))], axis=1
-        )
-        keys, place = np.unique(np.concatenate((key[by >= 0], modules)), axis=0, return_inverse=True)
-        place = place.reshape(-1)
-        of_op = place[: int((by >= 0).sum())]
-        start = np.full(len(keys), _NEVER)
-        np.minimum.at(start, of_op, events.start_ps[rows[by >= 0]])
-        run_program = np.full(len(keys), -1, np.int64)
-        np.maximum.at(run_program, of_op, program[by >= 0])
-        run_id = np.full(len(keys), _NEVER)
-        np.minimum.at(run_id, of_op, np.where(has_correlation, correlation, 0)[rows[by >= 0]])
-        event = np.full(len(keys), -1, np.int64)
-        of_module = place[int((by >= 0).sum()) :]
+        in_run = np.flatnonzero(by >= 0)
+        modules = np.arange(len(self.module_rows))
+        lane = np.concatenate((self.lane[in_run], self.module_lane))
+        by, number = np.concatenate((by[in_run], np.zeros_like(modules))), np.concatenate((number[in_run], modules))
+        first, place = distinct(lane, by, number)
+        lane = lane[first]
+        of_op, of_module = place[: len(in_run)], place[len(in_run) :]
+        start = np.full(len(first), _NEVER)
+        np.minimum.at(start, of_op, events.start_ps[rows[in_run]])
+        run_program = np.full(len(first), -1, np.int64)
+        np.maximum.at(run_program, of_op, program[in_run])
+        run_id = np.full(len(first), _NEVER)
+        np.minimum.at(run_id, of_op, correlation[in_run])
+        event = np.full(len(first), -1, np.int64)
         event[of_module] = self.module_rows
         start[of_module] = np.minimum(start[of_module], events.start_ps[self.module_rows])
-        run_id[of_module] = events.argument("run_id")[1][self.module_rows]
+        run_id[of_module] = events.argument_of("run_id", self.module_rows)[1]
         wanted = self._module_programs()
         row = row_of(integers(self.profile["programs"], "program_id"), wanted)
         run_program[of_module] = np.where((wanted != 0) & (row >= 0), row, run_program[of_module])
-        order = np.lexsort((start, keys[:, 0]))
+        order = np.lexsort((start, lane))
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         run = np.full(len(rows), -1, np.int64)
-        run[by >= 0] = rank[of_op]
+        run[in_run] = rank[of_op]
         self.run_of_module = rank[of_module]
-        columns = (keys[order, 0], run_program[order], run_id[order], start[order], event[order])
+        columns = (lane[order], run_program[order], run_id[order], start[order], event[order])
         return run, columns
 
     def _groupings(
@@ -343,13 +343,13 @@ class _Reader:
         """(kind, for which ops, number of the run): what says that ops are of one run, the surest first."""
         execution = execution_of(self.events, self.call)
         of_program = program >= 0
-        copy = self.on_gpu & self.events.matching(kernel_names.is_copy)[self.rows]
+        copy = self.on_gpu & self.events.verdicts(kernel_names.is_copy)[self.events.name[self.rows]]
         unlaunched = np.arange(len(self.rows))
         return [
             (0, ~self.on_gpu & (module >= 0), module),
             (1, execution >= 0, execution),
             (2, of_program, self._executions_in_order(of_program & (execution < 0) & (module < 0), program, hlo_op)),
-            (3, self.on_gpu & ~copy & has_correlation[self.rows], correlation[self.rows]),
+            (3, self.on_gpu & ~copy & has_correlation, correlation),
             (4, ~copy, unlaunched),
         ]
 
@@ -370,17 +370,21 @@ class _Reader:
         chosen = chosen[np.lexsort((launched[chosen], line[chosen], self.lane[chosen]))]
         what = (hlo_op + 1) * len(events.names) + events.name[self.rows]
         out = np.zeros(len(self.rows), np.int64)
-        seen: set[int] = set()
-        number, before = 0, (-1, -1, -1)
-        columns = (self.lane, line, program, what, once)
-        for row, *key, instruction, alone in zip(
-            chosen.tolist(), *(column[chosen].tolist() for column in columns), strict=True
-        ):
-            if tuple(key) != before or instruction in seen:
-                number, before, seen = number + 1, (key[0], key[1], key[2]), set()
-            if alone:
-                seen.add(instruction)
-            out[row] = number
+        if not len(chosen):
+            return out
+        again = _last_time(what[chosen], np.broadcast_to(once, len(hlo_op))[chosen])
+        other = np.zeros(len(chosen), np.bool_)
+        for column in (self.lane, line, program):
+            other[1:] |= np.diff(column[chosen]) != 0
+        # What ran before a change of program can be no repetition after it, so the latest repetition so far rises.
+        latest, changes = np.maximum.accumulate(again), np.append(np.flatnonzero(other), len(chosen))
+        at = number = 0
+        while at < len(chosen):
+            repeated = int(np.searchsorted(latest, at))
+            behind = min(repeated, int(changes[np.searchsorted(changes, at, side="right")]))
+            number += 1
+            out[chosen[at:behind]] = number
+            at = behind
         return out
 
     def _add_bare_modules(self, ops: DeviceOps, module: Int64) -> Int64:
@@ -450,25 +454,29 @@ def _class_on_tpu(text: str, opcode: str, category: str) -> str:
     return kernel_names.class_of_category(category) or class_of(opcode)
 
 
-class _KindArgument:
-    """What an XSpace says once for a kind of event (tables event_metadata_of, metadata_args)."""
+def _last_time(what: Int64, asked: Bool) -> Int64:
+    """Per place that is asked for the last such place before it that says the same; -1 without."""
+    out = np.full(len(what), -1, np.int64)
+    rows = np.flatnonzero(asked)
+    rows = rows[np.argsort(what[rows], kind="stable")]
+    same = np.flatnonzero(np.diff(what[rows]) == 0)
+    out[rows[same + 1]] = rows[same]
+    return out
 
-    def __init__(self, profile: Profile, events: Events, key: str) -> None:
-        of = profile["event_metadata_of"]
-        self._kind = np.full(events.count, -1, np.int64)
-        self._kind[integers(of, "event")] = integers(of, "event_metadata")
-        kinds = profile["event_metadata"].num_rows
-        self._has = np.zeros(kinds + 1, np.bool_)
-        self._value = np.zeros(kinds + 1, np.int64)
-        args = profile["metadata_args"]
-        code, keys = dictionary(args, "key")
-        if key in keys:
-            rows = np.flatnonzero(code == keys.index(key))
-            owner = integers(args, "event_metadata")[rows]
-            self._has[owner] = True
-            self._value[owner] = integers(args, "value")[rows]
 
-    def of(self, rows: Int64) -> tuple[Bool, Int64]:
-        """(present, raw value) per event."""
-        kind = self._kind[rows]
-        return self._has[kind] & (kind >= 0), self._value[kind]
+def _of_kind(profile: Profile, key: str, rows: Int64) -> tuple[Bool, Int64]:
+    """(present, raw value) per event of what an XSpace says once for its kind (event_metadata_of, metadata_args)."""
+    args = profile["metadata_args"]
+    code, keys = dictionary(args, "key")
+    mine = np.flatnonzero(code == keys.index(key)) if key in keys else np.empty(0, np.int64)
+    of = profile["event_metadata_of"]
+    if not len(mine) or not of.num_rows:
+        return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+    has = np.zeros(profile["event_metadata"].num_rows, np.bool_)
+    value = np.zeros(len(has), np.int64)
+    owner = integers(args, "event_metadata")[mine]
+    has[owner] = True
+    value[owner] = integers(args, "value")[mine]
+    place = row_of(integers(of, "event"), rows)
+    kind = integers(of, "event_metadata")[np.maximum(place, 0)]
+    return (place >= 0) & has[kind], value[kind]

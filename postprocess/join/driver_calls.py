@@ -18,7 +18,7 @@ def call_events(profile: Profile, events: Events) -> Int64:
     """Events of host planes with a correlation id, in order of start."""
     planes = profile["lines"]["plane"].to_pylist()
     on_host = np.array([plane.startswith("/host:") for plane in planes] or np.zeros(0), np.bool_)
-    rows = np.flatnonzero(events.argument("correlation_id")[0])
+    rows = events.having("correlation_id")[0]
     rows = rows[on_host[events.line[rows]]]
     return rows[np.argsort(events.start_ps[rows], kind="stable")]
 
@@ -26,16 +26,16 @@ def call_events(profile: Profile, events: Events) -> Int64:
 def call_of(profile: Profile, events: Events, device_rows: Int64) -> Int64:
     """Per device event (-1: not asked) the host's call with its correlation id, -1 without. 0 is no id."""
     calls = call_events(profile, events)
-    has_id, value = events.argument("correlation_id")
-    place = row_of(value[calls], np.where(device_rows >= 0, value[device_rows], 0))
-    known = (device_rows >= 0) & has_id[device_rows] & (value[device_rows] != 0) & (place >= 0)
-    return np.where(known, calls[np.maximum(place, 0)] if len(calls) else -1, -1)
+    # No event is of row -1: it has no id.
+    has_id, value = events.argument_of("correlation_id", device_rows)
+    place = row_of(events.argument_of("correlation_id", calls)[1], value)
+    return np.where(has_id & (value != 0) & (place >= 0), calls[place] if len(calls) else -1, -1)
 
 
 def execution_of(events: Events, call: Int64) -> Int64:
     """Per call (-1: none) the event of the program's execution around it on its line, -1 without."""
     out = np.full(len(call), -1, np.int64)
     known = np.flatnonzero(call >= 0)
-    markers = np.flatnonzero(events.matching(lambda name: _EXECUTION.search(name) is not None))
+    markers = events.rows_where(lambda name: _EXECUTION.search(name) is not None)
     out[known] = innermost_around(events, call[known], markers)
     return out

@@ -37,7 +37,7 @@ def read_steps_line(profile: Profile, events: Events, ops: DeviceOps) -> StepsLi
         for i, (plane, name) in enumerate(zip(planes, names, strict=True))
         if name in _LINES and (device := device_of_line(plane, name)) in lane
     }
-    rows = np.flatnonzero(np.isin(events.line, np.array(sorted(lines), np.int64)))
+    rows = events.rows_on(np.array(sorted(lines), np.int64))
     rows = rows[events.end_ps[rows] > events.start_ps[rows]]
     if not len(rows):
         return None
@@ -76,18 +76,12 @@ def read_steps_line(profile: Profile, events: Events, ops: DeviceOps) -> StepsLi
 
 def _numbers(events: Events, rows: Int64) -> Int64:
     """The step's number: stated, else the number in its name, else the group that the profiler gave it."""
-    has_number, number = events.argument("step_num")
-    has_group, group = events.argument("group_id")
-    out = []
-    for row in rows.tolist():
-        named = _NUMBER.search(events.names[events.name[row]])
-        if has_number[row]:
-            out.append(int(number[row]))
-        elif named:
-            out.append(int(named[1]))
-        else:
-            out.append(int(group[row]) if has_group[row] else 0)
-    return np.array(out, np.int64)
+    has_number, number = events.argument_of("step_num", rows)
+    names, name = np.unique(events.name[rows], return_inverse=True)
+    named = [_NUMBER.search(events.names[code]) for code in names.tolist()]
+    in_name = np.array([found is not None for found in named])[name]
+    of_name = np.array([int(found[1]) if found else 0 for found in named], np.int64)[name]
+    return np.where(has_number, number, np.where(in_name, of_name, events.argument_of("group_id", rows)[1]))
 
 
 def _occurrences(lane: Int64, number: Int64) -> Int64:
