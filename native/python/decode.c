@@ -80,28 +80,28 @@ PyObject *xpr_py_column(void **data, size_t count, char format) {
     return (PyObject *)column;
 }
 
-static int set_new(PyObject *dict, const char *name, PyObject *value) {
+int xpr_py_set_new(PyObject *dict, const char *name, PyObject *value) {
     if (value == NULL) return -1;
     int result = PyDict_SetItemString(dict, name, value);
     Py_DECREF(value);
     return result;
 }
 
-static int add_table(PyObject *dict, const char *name, xpr_table *table) {
+int xpr_py_add_table(PyObject *dict, const char *name, xpr_table *table) {
     PyObject *columns = PyDict_New();
     if (columns == NULL) return -1;
     for (int i = 0; i < table->width; i++) {
         PyObject *column = xpr_py_column(&table->data[i], table->count, table->spec[i].type);
-        if (set_new(columns, table->spec[i].name, column) < 0) {
+        if (xpr_py_set_new(columns, table->spec[i].name, column) < 0) {
             Py_DECREF(columns);
             return -1;
         }
     }
-    return set_new(dict, name, columns);
+    return xpr_py_set_new(dict, name, columns);
 }
 
 /* (offsets, bytes): what pyarrow.LargeStringArray.from_buffers takes. */
-static int add_strings(PyObject *dict, const char *name, xpr_strings *strings) {
+int xpr_py_add_strings(PyObject *dict, const char *name, xpr_strings *strings) {
     size_t bytes = strings->count ? (size_t)strings->offsets[strings->count] : 0;
     if (strings->offsets == NULL && (strings->offsets = calloc(1, sizeof *strings->offsets)) == NULL) {
         PyErr_NoMemory();
@@ -115,10 +115,10 @@ static int add_strings(PyObject *dict, const char *name, xpr_strings *strings) {
     PyObject *pair = offsets && text ? PyTuple_Pack(2, offsets, text) : NULL;
     Py_XDECREF(offsets);
     Py_XDECREF(text);
-    return set_new(dict, name, pair);
+    return xpr_py_set_new(dict, name, pair);
 }
 
-static void raise_decode_error(const xpr_decode_error *error) {
+void xpr_py_raise_decode_error(const xpr_decode_error *error) {
     if (error->reason == XPR_OUT_OF_MEMORY) {
         PyErr_NoMemory();
         return;
@@ -144,25 +144,25 @@ static PyObject *xspace_columns(xpr_xspace *space) {
                         space->texts.strings.repaired + space->plane_names.repaired + space->line_names.repaired +
                         space->line_display_names.repaired + space->metadata_display_names.repaired +
                         space->hostnames.repaired + space->errors.repaired + space->warnings.repaired;
-    if (add_table(dict, "planes", &space->planes) < 0 || add_table(dict, "lines", &space->lines) < 0 ||
-        add_table(dict, "event_metadata", &space->event_metadata) < 0 ||
-        add_table(dict, "stat_metadata", &space->stat_metadata) < 0 || add_table(dict, "events", &space->events) < 0 ||
-        add_table(dict, "aggregated", &space->aggregated) < 0 ||
-        add_table(dict, "event_stats", &space->event_stats) < 0 ||
-        add_table(dict, "metadata_stats", &space->metadata_stats) < 0 ||
-        add_table(dict, "plane_stats", &space->plane_stats) < 0 ||
-        add_strings(dict, "plane_names", &space->plane_names) < 0 ||
-        add_strings(dict, "line_names", &space->line_names) < 0 ||
-        add_strings(dict, "line_display_names", &space->line_display_names) < 0 ||
-        add_strings(dict, "metadata_display_names", &space->metadata_display_names) < 0 ||
-        add_strings(dict, "hostnames", &space->hostnames) < 0 || add_strings(dict, "errors", &space->errors) < 0 ||
-        add_strings(dict, "warnings", &space->warnings) < 0 ||
-        add_strings(dict, "event_names", &space->event_names.strings) < 0 ||
-        add_strings(dict, "stat_names", &space->stat_names.strings) < 0 ||
-        add_strings(dict, "texts", &space->texts.strings) < 0 ||
-        set_new(dict, "events_without_metadata", PyLong_FromUnsignedLongLong(space->events_without_metadata)) < 0 ||
-        set_new(dict, "stats_without_metadata", PyLong_FromUnsignedLongLong(space->stats_without_metadata)) < 0 ||
-        set_new(dict, "repaired_strings", PyLong_FromUnsignedLongLong(repaired)) < 0) {
+    if (xpr_py_add_table(dict, "planes", &space->planes) < 0 || xpr_py_add_table(dict, "lines", &space->lines) < 0 ||
+        xpr_py_add_table(dict, "event_metadata", &space->event_metadata) < 0 ||
+        xpr_py_add_table(dict, "stat_metadata", &space->stat_metadata) < 0 || xpr_py_add_table(dict, "events", &space->events) < 0 ||
+        xpr_py_add_table(dict, "aggregated", &space->aggregated) < 0 ||
+        xpr_py_add_table(dict, "event_stats", &space->event_stats) < 0 ||
+        xpr_py_add_table(dict, "metadata_stats", &space->metadata_stats) < 0 ||
+        xpr_py_add_table(dict, "plane_stats", &space->plane_stats) < 0 ||
+        xpr_py_add_strings(dict, "plane_names", &space->plane_names) < 0 ||
+        xpr_py_add_strings(dict, "line_names", &space->line_names) < 0 ||
+        xpr_py_add_strings(dict, "line_display_names", &space->line_display_names) < 0 ||
+        xpr_py_add_strings(dict, "metadata_display_names", &space->metadata_display_names) < 0 ||
+        xpr_py_add_strings(dict, "hostnames", &space->hostnames) < 0 || xpr_py_add_strings(dict, "errors", &space->errors) < 0 ||
+        xpr_py_add_strings(dict, "warnings", &space->warnings) < 0 ||
+        xpr_py_add_strings(dict, "event_names", &space->event_names.strings) < 0 ||
+        xpr_py_add_strings(dict, "stat_names", &space->stat_names.strings) < 0 ||
+        xpr_py_add_strings(dict, "texts", &space->texts.strings) < 0 ||
+        xpr_py_set_new(dict, "events_without_metadata", PyLong_FromUnsignedLongLong(space->events_without_metadata)) < 0 ||
+        xpr_py_set_new(dict, "stats_without_metadata", PyLong_FromUnsignedLongLong(space->stats_without_metadata)) < 0 ||
+        xpr_py_set_new(dict, "repaired_strings", PyLong_FromUnsignedLongLong(repaired)) < 0) {
         Py_DECREF(dict);
         return NULL;
     }
@@ -180,7 +180,7 @@ static PyObject *decode_xspace(PyObject *self, PyObject *buffer) {
     Py_END_ALLOW_THREADS;
     PyBuffer_Release(&view);
     if (result < 0) {
-        raise_decode_error(&error);
+        xpr_py_raise_decode_error(&error);
         return NULL;
     }
     PyObject *dict = xspace_columns(&space);
@@ -206,30 +206,30 @@ static PyObject *hlo_columns(xpr_hlo *hlo) {
                         hlo->op_names.repaired + hlo->file_names.repaired + hlo->function_names.repaired +
                         hlo->opcodes.strings.repaired + hlo->source_files.strings.repaired;
     /* Texts are not counted: a backend_config is bytes, and some backends put no text there. */
-    if (set_new(dict, "id", PyLong_FromLongLong(hlo->id)) < 0 || add_strings(dict, "name", &hlo->name) < 0 ||
-        add_table(dict, "computations", &hlo->computations) < 0 ||
-        add_table(dict, "instructions", &hlo->instructions) < 0 || add_table(dict, "operands", &hlo->operands) < 0 ||
-        add_table(dict, "calls", &hlo->calls) < 0 || add_table(dict, "locations", &hlo->locations) < 0 ||
-        add_table(dict, "frames", &hlo->frames) < 0 || add_table(dict, "shapes", &hlo->shapes) < 0 ||
-        add_table(dict, "dimensions", &hlo->dimensions) < 0 ||
-        add_table(dict, "attributes", &hlo->attributes) < 0 || add_table(dict, "texts", &hlo->texts) < 0 ||
-        add_table(dict, "sequences", &hlo->sequences) < 0 || add_table(dict, "schedule", &hlo->schedule) < 0 ||
-        add_table(dict, "buffers", &hlo->buffers) < 0 ||
-        add_table(dict, "allocations", &hlo->allocations) < 0 || add_table(dict, "assigned", &hlo->assigned) < 0 ||
-        add_table(dict, "heap_traces", &hlo->heap_traces) < 0 ||
-        add_table(dict, "heap_events", &hlo->heap_events) < 0 ||
-        set_new(dict, "has_buffer_assignment", PyBool_FromLong(hlo->has_buffer_assignment)) < 0 ||
-        add_strings(dict, "text_values", &hlo->text_values.strings) < 0 ||
-        set_new(dict, "attribute_names", attribute_names()) < 0 ||
-        set_new(dict, "replica_count", PyLong_FromLongLong(hlo->replica_count)) < 0 ||
-        set_new(dict, "partition_count", PyLong_FromLongLong(hlo->partition_count)) < 0 ||
-        add_strings(dict, "computation_names", &hlo->computation_names) < 0 ||
-        add_strings(dict, "instruction_names", &hlo->instruction_names) < 0 ||
-        add_strings(dict, "op_names", &hlo->op_names) < 0 || add_strings(dict, "file_names", &hlo->file_names) < 0 ||
-        add_strings(dict, "function_names", &hlo->function_names) < 0 ||
-        add_strings(dict, "opcodes", &hlo->opcodes.strings) < 0 ||
-        add_strings(dict, "source_files", &hlo->source_files.strings) < 0 ||
-        set_new(dict, "repaired_strings", PyLong_FromUnsignedLongLong(repaired)) < 0) {
+    if (xpr_py_set_new(dict, "id", PyLong_FromLongLong(hlo->id)) < 0 || xpr_py_add_strings(dict, "name", &hlo->name) < 0 ||
+        xpr_py_add_table(dict, "computations", &hlo->computations) < 0 ||
+        xpr_py_add_table(dict, "instructions", &hlo->instructions) < 0 || xpr_py_add_table(dict, "operands", &hlo->operands) < 0 ||
+        xpr_py_add_table(dict, "calls", &hlo->calls) < 0 || xpr_py_add_table(dict, "locations", &hlo->locations) < 0 ||
+        xpr_py_add_table(dict, "frames", &hlo->frames) < 0 || xpr_py_add_table(dict, "shapes", &hlo->shapes) < 0 ||
+        xpr_py_add_table(dict, "dimensions", &hlo->dimensions) < 0 ||
+        xpr_py_add_table(dict, "attributes", &hlo->attributes) < 0 || xpr_py_add_table(dict, "texts", &hlo->texts) < 0 ||
+        xpr_py_add_table(dict, "sequences", &hlo->sequences) < 0 || xpr_py_add_table(dict, "schedule", &hlo->schedule) < 0 ||
+        xpr_py_add_table(dict, "buffers", &hlo->buffers) < 0 ||
+        xpr_py_add_table(dict, "allocations", &hlo->allocations) < 0 || xpr_py_add_table(dict, "assigned", &hlo->assigned) < 0 ||
+        xpr_py_add_table(dict, "heap_traces", &hlo->heap_traces) < 0 ||
+        xpr_py_add_table(dict, "heap_events", &hlo->heap_events) < 0 ||
+        xpr_py_set_new(dict, "has_buffer_assignment", PyBool_FromLong(hlo->has_buffer_assignment)) < 0 ||
+        xpr_py_add_strings(dict, "text_values", &hlo->text_values.strings) < 0 ||
+        xpr_py_set_new(dict, "attribute_names", attribute_names()) < 0 ||
+        xpr_py_set_new(dict, "replica_count", PyLong_FromLongLong(hlo->replica_count)) < 0 ||
+        xpr_py_set_new(dict, "partition_count", PyLong_FromLongLong(hlo->partition_count)) < 0 ||
+        xpr_py_add_strings(dict, "computation_names", &hlo->computation_names) < 0 ||
+        xpr_py_add_strings(dict, "instruction_names", &hlo->instruction_names) < 0 ||
+        xpr_py_add_strings(dict, "op_names", &hlo->op_names) < 0 || xpr_py_add_strings(dict, "file_names", &hlo->file_names) < 0 ||
+        xpr_py_add_strings(dict, "function_names", &hlo->function_names) < 0 ||
+        xpr_py_add_strings(dict, "opcodes", &hlo->opcodes.strings) < 0 ||
+        xpr_py_add_strings(dict, "source_files", &hlo->source_files.strings) < 0 ||
+        xpr_py_set_new(dict, "repaired_strings", PyLong_FromUnsignedLongLong(repaired)) < 0) {
         Py_DECREF(dict);
         return NULL;
     }
@@ -247,7 +247,7 @@ static PyObject *decode_hlo(PyObject *self, PyObject *buffer) {
     Py_END_ALLOW_THREADS;
     PyBuffer_Release(&view);
     if (result < 0) {
-        raise_decode_error(&error);
+        xpr_py_raise_decode_error(&error);
         return NULL;
     }
     PyObject *dict = hlo_columns(&hlo);

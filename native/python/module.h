@@ -4,12 +4,23 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "decode/columns.h"
+#include "decode/place.h"
+
 /* All return 0, or -1 with a Python exception set. */
 int xpr_py_add_recorder(PyObject *module);
 int xpr_py_add_decode(PyObject *module);
+int xpr_py_add_chrome_json(PyObject *module);
 int xpr_py_add_kernels(PyObject *module); /* after decode: it makes Columns */
 
 /* A Column of `count` values over the malloc'ed *data, which it takes over, also when it fails. decode.c */
 PyObject *xpr_py_column(void **data, size_t count, char format);
+/* Into `dict`: a new reference (NULL fails), a table as a dictionary of Columns, strings as (offsets, bytes). The columns
+ * are taken over. decode.c */
+int xpr_py_set_new(PyObject *dict, const char *name, PyObject *value);
+int xpr_py_add_table(PyObject *dict, const char *name, xpr_table *table);
+int xpr_py_add_strings(PyObject *dict, const char *name, xpr_strings *strings);
+/* Sets a DecodeError, or a MemoryError. decode.c */
+void xpr_py_raise_decode_error(const xpr_decode_error *error);
 
 #endif

@@ -1,0 +1,490 @@
+#include "decode/chrome_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode/json_text.h"
+
+enum { NO_VALUE = 0, INT = 1, UINT = 2, DOUBLE = 3, TEXT = 4, BOOL = 6 };
+/* Before the first bracket; between keys of the top level; in the list of events; after damage; behind the end. */
+enum { START, KEYS, EVENTS, LOST, END };
+
+/* Shortest first, so that a key is looked for among those of its length. */
+const char *const xpr_chrome_keys[XPR_CHROME_KEYS] = {
+    "Seq",
+    "name",
+    "kind",
+    "dtype",
+    "bytes",
+    "labels",
+    "device",
+    "stream",
+    "graph id",
+    "Src Rank",
+    "Dst Rank",
+    "Comms Id",
+    "Group size",
+    "sort_index",
+    "correlation",
+    "External id",
+    "external id",
+    "graph node id",
+    "In msg nelems",
+    "Fwd thread id",
+    "Out msg nelems",
+    "Collective name",
+    "Sequence number",
+    "Process Group Name",
+    "Process Group Ranks",
+};
+
+static const xpr_column_spec event_columns[] = {{"category", 'i'}, {"name", 'i'}, {"phase", 'B'}, {"process", 'i'},
+                                                {"thread", 'i'},   {"us", 'q'},   {"ps", 'i'},    {"duration_ps", 'q'},
+                                                {"id", 'q'},       {"at", 'q'}};
+static const xpr_column_spec arg_columns[] = {{"event", 'q'}, {"key", 'B'}, {"kind", 'B'}, {"value", 'q'}};
+static const xpr_column_spec damage_columns[] = {{"at", 'q'}, {"end", 'q'}};
+
+void xpr_chrome_init(xpr_chrome *chrome) {
+    memset(chrome, 0, sizeof *chrome);
+    xpr_table_init(&chrome->events, event_columns, XPR_CHROME_EVENTS_WIDTH);
+    xpr_table_init(&chrome->args, arg_columns, XPR_CHROME_ARGS_WIDTH);
+    xpr_table_init(&chrome->damages, damage_columns, XPR_CHROME_DAMAGES_WIDTH);
+}
+
+void xpr_chrome_free(xpr_chrome *chrome) {
+    xpr_table_free(&chrome->events);
+    xpr_table_free(&chrome->args);
+    xpr_table_free(&chrome->damages);
+    xpr_dictionary_free(&chrome->categories);
+    xpr_dictionary_free(&chrome->names);
+    xpr_dictionary_free(&chrome->labels);
+    xpr_dictionary_free(&chrome->texts);
+    xpr_strings_free(&chrome->top_keys);
+    xpr_strings_free(&chrome->top_values);
+    free(chrome->buffer);
+    free(chrome->scratch);
+    memset(chrome, 0, sizeof *chrome);
+}
+
+/* What reading a piece came to; NO_MEMORY beside the states of the grammar. */
+typedef enum { OK = XPR_JSON_OK, MORE = XPR_JSON_MORE, BROKEN = XPR_JSON_BROKEN, NO_MEMORY } outcome;
+
+#define TRY(expression)                          \
+    do {                                         \
+        outcome tried = (outcome)(expression);   \
+        if (tried != OK) return tried;           \
+    } while (0)
+
+/* A string's text without escapes: the text itself, or in the scratch room. */
+static bool plain(xpr_chrome *chrome, xpr_json_value *value) {
+    if (!value->escaped) return true;
+    if (chrome->scratch_capacity < value->length) {
+        uint8_t *room = realloc(chrome->scratch, value->length * 2);
+        if (room == NULL) return false;
+        chrome->scratch = room;
+        chrome->scratch_capacity = value->length * 2;
+    }
+    value->length = xpr_json_unescape(value->text, value->length, chrome->scratch);
+    value->text = chrome->scratch;
+    value->escaped = false;
+    return true;
+}
+
+/* The value's number in a dictionary; `guess` is the number of the event before, mostly right. */
+static outcome number_of(xpr_chrome *chrome, xpr_dictionary *dictionary, xpr_json_value *value, int32_t guess,
+                         int32_t *number) {
+    if (value->kind == XPR_JSON_STRING && !plain(chrome, value)) return NO_MEMORY;
+    const xpr_strings *strings = &dictionary->strings;
+    if (guess >= 0 && (size_t)guess < strings->count) {
+        int64_t start = strings->offsets[guess];
+        if ((size_t)(strings->offsets[guess + 1] - start) == value->length &&
+            (value->length == 0 || memcmp(strings->bytes + start, value->text, value->length) == 0)) {
+            *number = guess;
+            return OK;
+        }
+    }
+    *number = xpr_dictionary_number(dictionary, value->text, value->length);
+    return *number >= 0 ? OK : NO_MEMORY;
+}
+
+/* A time in microseconds, as text or number, in ps; false where it is none. */
+static bool time_ps(const xpr_json_value *value, __int128 *ps) {
+    bool has_digits = value->kind == XPR_JSON_NUMBER || value->kind == XPR_JSON_STRING;
+    return has_digits && xpr_json_decimal(value->text, value->length, 6, ps);
+}
+
+static int key_row(const xpr_json_value *key) {
+    static const uint8_t first_of_length[] = {0, 0, 0, 0, 1, 3, 5, 8, 8, 12, 12, 14, 17, 17, 20, 21, 23, 23, 23, 24, 25};
+    if (key->length < 3 || key->length > 19) return -1;
+    for (int row = first_of_length[key->length]; row < first_of_length[key->length + 1]; row++)
+        if (memcmp(xpr_chrome_keys[row], key->text, key->length) == 0) return row;
+    return -1;
+}
+
+static outcome add_argument(xpr_chrome *chrome, int key, xpr_json_value *value) {
+    __int128 whole;
+    int kind = NO_VALUE;
+    int64_t bits = 0;
+    if (value->kind == XPR_JSON_TRUE || value->kind == XPR_JSON_FALSE) {
+        kind = BOOL;
+        bits = value->kind == XPR_JSON_TRUE;
+    } else if (value->kind == XPR_JSON_NUMBER) {
+        bool is_whole = memchr(value->text, '.', value->length) == NULL && memchr(value->text, 'e', value->length) == NULL &&
+                        memchr(value->text, 'E', value->length) == NULL;
+        if (is_whole && xpr_json_decimal(value->text, value->length, 0, &whole) && whole >= INT64_MIN &&
+            whole <= UINT64_MAX) {
+            kind = whole <= INT64_MAX ? INT : UINT;
+            bits = kind == INT ? (int64_t)whole : (int64_t)(uint64_t)whole;
+        } else {
+            char digits[64];
+            size_t length = value->length < sizeof digits - 1 ? value->length : sizeof digits - 1;
+            memcpy(digits, value->text, length);
+            digits[length] = '\0';
+            double approximate = strtod(digits, NULL);
+            memcpy(&bits, &approximate, sizeof bits);
+            kind = DOUBLE;
+            chrome->large_numbers += is_whole;
+        }
+    } else if (value->kind != XPR_JSON_NULL) {
+        int32_t number;
+        TRY(number_of(chrome, &chrome->texts, value, -1, &number));
+        kind = TEXT;
+        bits = number;
+    }
+    if (kind == NO_VALUE) return OK;
+    xpr_table *args = &chrome->args;
+    if (!xpr_table_room(args)) return NO_MEMORY;
+    xpr_i64(args, XPR_CHROME_ARGS_EVENT)[args->count] = (int64_t)chrome->events.count;
+    xpr_u8(args, XPR_CHROME_ARGS_KEY)[args->count] = (uint8_t)key;
+    xpr_u8(args, XPR_CHROME_ARGS_KIND)[args->count] = (uint8_t)kind;
+    xpr_i64(args, XPR_CHROME_ARGS_VALUE)[args->count] = bits;
+    args->count++;
+    return OK;
+}
+
+/* Moves behind a comma, or says that the object ended (`*ended`, behind its brace). */
+static outcome next_member(xpr_json *json, bool first, bool *ended) {
+    TRY(xpr_json_space(json));
+    *ended = *json->at == '}';
+    if (*ended || (!first && *json->at == ',')) json->at++;
+    else if (!first) return BROKEN;
+    return OK;
+}
+
+static outcome read_arguments(xpr_chrome *chrome, xpr_json *json) {
+    xpr_json_value key, value;
+    json->at++;
+    for (bool first = true, ended;; first = false) {
+        TRY(next_member(json, first, &ended));
+        if (ended) return OK;
+        TRY(xpr_json_key(json, &key));
+        TRY(xpr_json_read(json, &value));
+        int row = key_row(&key);
+        if (row >= 0) TRY(add_argument(chrome, row, &value));
+    }
+}
+
+typedef struct {
+    int32_t category, name, process, thread, ps;
+    uint8_t phase;
+    int64_t us, duration_ps, id;
+} row;
+
+static bool is(const xpr_json_value *key, const char *name) {
+    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
+}
+
+static outcome read_member(xpr_chrome *chrome, xpr_json *json, const xpr_json_value *key, row *out, const row *before) {
+    xpr_json_value value;
+    __int128 whole;
+    if (is(key, "args") && *json->at == '{') return read_arguments(chrome, json);
+    TRY(xpr_json_read(json, &value));
+    if (is(key, "ph")) {
+        if (value.kind == XPR_JSON_STRING && value.length == 1) out->phase = *value.text;
+    } else if (is(key, "name")) {
+        TRY(number_of(chrome, &chrome->names, &value, before->name, &out->name));
+    } else if (is(key, "cat")) {
+        TRY(number_of(chrome, &chrome->categories, &value, before->category, &out->category));
+    } else if (is(key, "pid")) {
+        TRY(number_of(chrome, &chrome->labels, &value, before->process, &out->process));
+    } else if (is(key, "tid")) {
+        TRY(number_of(chrome, &chrome->labels, &value, before->thread, &out->thread));
+    } else if (is(key, "ts")) {
+        if (time_ps(&value, &whole)) {
+            __int128 us = whole / 1000000;
+            if (whole < us * 1000000) us--;
+            bool fits = us >= INT64_MIN && us <= INT64_MAX;
+            out->us = fits ? (int64_t)us : 0;
+            out->ps = fits ? (int32_t)(whole - us * 1000000) : -1;
+        }
+    } else if (is(key, "dur")) {
+        if (time_ps(&value, &whole) && whole >= INT64_MIN && whole <= INT64_MAX) out->duration_ps = (int64_t)whole;
+    } else if (is(key, "id")) {
+        if (value.kind == XPR_JSON_NUMBER && xpr_json_decimal(value.text, value.length, 0, &whole) && whole >= 0 &&
+            whole <= INT64_MAX)
+            out->id = (int64_t)whole;
+    }
+    return OK;
+}
+
+static outcome read_event(xpr_chrome *chrome, xpr_json *json, uint64_t at) {
+    xpr_table *events = &chrome->events;
+    size_t last = events->count - 1;
+    row before = {-1, -1, -1, -1, -1, 0, 0, 0, 0};
+    if (events->count > 0) {
+        before.category = xpr_i32(events, XPR_CHROME_CATEGORY)[last];
+        before.name = xpr_i32(events, XPR_CHROME_NAME)[last];
+        before.process = xpr_i32(events, XPR_CHROME_PROCESS)[last];
+        before.thread = xpr_i32(events, XPR_CHROME_THREAD)[last];
+    }
+    row out = {-1, -1, -1, -1, -1, 0, 0, -1, -1};
+    xpr_json_value key;
+    json->at++;
+    for (bool first = true, ended;; first = false) {
+        TRY(next_member(json, first, &ended));
+        if (ended) break;
+        TRY(xpr_json_key(json, &key));
+        TRY(read_member(chrome, json, &key, &out, &before));
+    }
+    if (out.phase == 0) {
+        chrome->nameless++;
+        while (chrome->args.count &&
+               xpr_i64(&chrome->args, XPR_CHROME_ARGS_EVENT)[chrome->args.count - 1] == (int64_t)events->count)
+            chrome->args.count--;
+        return OK;
+    }
+    xpr_json_value none = {.kind = XPR_JSON_STRING, .text = (const uint8_t *)"", .length = 0};
+    if (out.category < 0) TRY(number_of(chrome, &chrome->categories, &none, before.category, &out.category));
+    if (out.name < 0) TRY(number_of(chrome, &chrome->names, &none, before.name, &out.name));
+    if (out.process < 0) TRY(number_of(chrome, &chrome->labels, &none, before.process, &out.process));
+    if (out.thread < 0) TRY(number_of(chrome, &chrome->labels, &none, before.thread, &out.thread));
+    if (!xpr_table_room(events)) return NO_MEMORY;
+    size_t i = events->count;
+    xpr_i32(events, XPR_CHROME_CATEGORY)[i] = out.category;
+    xpr_i32(events, XPR_CHROME_NAME)[i] = out.name;
+    xpr_u8(events, XPR_CHROME_PHASE)[i] = out.phase;
+    xpr_i32(events, XPR_CHROME_PROCESS)[i] = out.process;
+    xpr_i32(events, XPR_CHROME_THREAD)[i] = out.thread;
+    xpr_i64(events, XPR_CHROME_US)[i] = out.us;
+    xpr_i32(events, XPR_CHROME_PS)[i] = out.ps;
+    xpr_i64(events, XPR_CHROME_DURATION)[i] = out.duration_ps;
+    xpr_i64(events, XPR_CHROME_ID)[i] = out.id;
+    xpr_i64(events, XPR_CHROME_AT)[i] = (int64_t)at;
+    events->count++;
+    return OK;
+}
+
+static uint64_t offset_of(const xpr_chrome *chrome) { return chrome->base + chrome->at; }
+
+/* Read one thing at `at` with `read`; what breaks is tried once more with backslashes that end strings. */
+static outcome attempt(xpr_chrome *chrome, bool final, outcome (*read)(xpr_chrome *, xpr_json *, uint64_t)) {
+    size_t args = chrome->args.count;
+    outcome found = BROKEN;
+    for (int ends = 0; ends < 2; ends++) {
+        xpr_json json = {.at = chrome->buffer + chrome->at, .end = chrome->buffer + chrome->used, .final = final,
+                         .backslash_ends = ends};
+        found = read(chrome, &json, offset_of(chrome));
+        if (found == OK) {
+            if (json.odd) {
+                if (chrome->odd_strings == 0) chrome->odd_at = chrome->base + (uint64_t)(json.first_odd - chrome->buffer);
+                chrome->odd_strings += json.odd;
+            }
+            chrome->at = (size_t)(json.at - chrome->buffer);
+            return OK;
+        }
+        chrome->args.count = args;
+        if (found == NO_MEMORY || (found == MORE && !final)) return found;
+    }
+    return found;
+}
+
+static outcome read_top(xpr_chrome *chrome, xpr_json *json, uint64_t at) {
+    (void)at;
+    xpr_json_value key, value;
+    TRY(xpr_json_key(json, &key));
+    if (is(&key, "traceEvents") && *json->at == '[') {
+        json->at++;
+        chrome->state = EVENTS;
+        return OK;
+    }
+    TRY(xpr_json_read(json, &value));
+    if (value.kind == XPR_JSON_STRING) {
+        value.text--;
+        value.length += 2;
+    }
+    bool kept = xpr_strings_append(&chrome->top_keys, key.text, key.length) &&
+                xpr_strings_append(&chrome->top_values, value.text, value.length);
+    return kept ? OK : NO_MEMORY;
+}
+
+static outcome add_damage(xpr_chrome *chrome, uint64_t at, uint64_t end) {
+    xpr_table *damages = &chrome->damages;
+    if (damages->count && xpr_i64(damages, XPR_CHROME_DAMAGE_END)[damages->count - 1] == (int64_t)at) {
+        xpr_i64(damages, XPR_CHROME_DAMAGE_END)[damages->count - 1] = (int64_t)end;
+        return OK;
+    }
+    if (!xpr_table_room(damages)) return NO_MEMORY;
+    xpr_i64(damages, XPR_CHROME_DAMAGE_AT)[damages->count] = (int64_t)at;
+    xpr_i64(damages, XPR_CHROME_DAMAGE_END)[damages->count] = (int64_t)end;
+    damages->count++;
+    return OK;
+}
+
+static size_t behind_space(const xpr_chrome *chrome, size_t at) {
+    while (at < chrome->used && memchr(" \n\r\t", chrome->buffer[at], 4)) at++;
+    return at;
+}
+
+/* After damage: where reading goes on. In the list that is an object behind `},` or one that begins with its phase,
+ * before the list its key. True where it was found; false where `at` is behind what was looked through. */
+static bool find_next(xpr_chrome *chrome) {
+    static const char list[] = "\"traceEvents\"";
+    const uint8_t *bytes = chrome->buffer;
+    size_t at = chrome->at;
+    for (; at < chrome->used; at++) {
+        if (!chrome->begun) {
+            if (chrome->used - at < sizeof list - 1) break;
+            if (bytes[at] != '"' || memcmp(bytes + at, list, sizeof list - 1) != 0) continue;
+            chrome->at = at;
+            return true;
+        }
+        if (bytes[at] != '{' && bytes[at] != '}') continue;
+        size_t next = behind_space(chrome, at + 1);
+        if (next == chrome->used) break;
+        if (bytes[at] == '}' && bytes[next] == ',') next = behind_space(chrome, next + 1);
+        if (chrome->used - next < 4) break;
+        bool begins = bytes[at] == '}' ? bytes[next] == '{' : memcmp(bytes + next, "\"ph\"", 4) == 0;
+        if (!begins) continue;
+        chrome->at = bytes[at] == '}' ? next : at;
+        return true;
+    }
+    chrome->at = at;
+    return false;
+}
+
+/* `at` stands on damage: leave it behind. */
+static void lose(xpr_chrome *chrome) {
+    chrome->lost_at = offset_of(chrome);
+    chrome->state = LOST;
+    chrome->at++;
+}
+
+/* Read as much as there is. OK: no more can be read of these bytes. */
+static outcome advance(xpr_chrome *chrome, bool final, xpr_decode_error *error) {
+    for (;;) {
+        if (chrome->state == LOST) {
+            if (!find_next(chrome)) return OK;
+            if (add_damage(chrome, chrome->lost_at, offset_of(chrome)) != OK) return NO_MEMORY;
+            chrome->state = chrome->begun ? EVENTS : KEYS;
+        }
+        chrome->at = behind_space(chrome, chrome->at);
+        if (chrome->state == END) chrome->at = chrome->used;
+        if (chrome->at == chrome->used) return OK;
+        uint8_t c = chrome->buffer[chrome->at];
+        outcome found = OK;
+        if (chrome->state == START) {
+            if (c != '{' && c != '[') {
+                error->offset = (size_t)offset_of(chrome);
+                error->reason = "begins with neither { nor [";
+                return BROKEN;
+            }
+            chrome->in_array = c == '[';
+            chrome->state = chrome->in_array ? EVENTS : KEYS;
+            chrome->begun = chrome->in_array;
+            chrome->at++;
+        } else if (c == ',') {
+            chrome->at++;
+        } else if (chrome->state == KEYS) {
+            if (c == '}') {
+                chrome->state = END;
+                chrome->at++;
+            } else {
+                found = attempt(chrome, final, read_top);
+                if (chrome->state == EVENTS) chrome->begun = true;
+            }
+        } else if (c == ']') {
+            chrome->state = chrome->in_array ? END : KEYS;
+            chrome->at++;
+        } else {
+            found = c == '{' ? attempt(chrome, final, read_event) : BROKEN;
+        }
+        if (found == NO_MEMORY || found == MORE) return found;
+        /* Behind the list only what describes it can be lost. */
+        if (found == BROKEN && chrome->state == KEYS && chrome->begun) {
+            if (add_damage(chrome, offset_of(chrome), offset_of(chrome) + 1) != OK) return NO_MEMORY;
+            chrome->state = END;
+        } else if (found == BROKEN) {
+            lose(chrome);
+        } else {
+            chrome->truncated_at = offset_of(chrome);
+        }
+    }
+}
+
+static int failed(xpr_chrome *chrome, outcome why, xpr_decode_error *error) {
+    error->place[0] = '\0';
+    if (why == NO_MEMORY) {
+        error->offset = (size_t)offset_of(chrome);
+        error->reason = XPR_OUT_OF_MEMORY;
+    }
+    return -1;
+}
+
+int xpr_chrome_feed(xpr_chrome *chrome, const uint8_t *bytes, size_t length, xpr_decode_error *error) {
+    static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
+    if (chrome->state == END || length == 0) return 0;
+    size_t kept = chrome->used - chrome->at;
+    if (kept && chrome->at) memmove(chrome->buffer, chrome->buffer + chrome->at, kept);
+    chrome->base += chrome->at;
+    chrome->at = 0;
+    chrome->used = kept;
+    if (kept + length > chrome->capacity) {
+        size_t capacity = (kept + length) + (kept + length) / 2;
+        uint8_t *buffer = realloc(chrome->buffer, capacity);
+        if (buffer == NULL) return failed(chrome, NO_MEMORY, error);
+        chrome->buffer = buffer;
+        chrome->capacity = capacity;
+    }
+    memcpy(chrome->buffer + kept, bytes, length);
+    chrome->used += length;
+    chrome->length += length;
+    /* What was cut short is tried again when there is twice as much of it: so every byte is read a few times at most. */
+    if (chrome->used < chrome->wanted) return 0;
+    chrome->wanted = 0;
+    if (chrome->state == START && chrome->base == 0) {
+        if (chrome->used < 3) return 0;
+        if (memcmp(chrome->buffer, mark, 3) == 0) chrome->at = 3;
+    }
+    outcome found = advance(chrome, false, error);
+    if (found == MORE) {
+        size_t cut = chrome->used - chrome->at;
+        if (cut > XPR_CHROME_LONGEST) {
+            lose(chrome);
+            found = advance(chrome, false, error);
+        }
+        if (found == MORE) chrome->wanted = 2 * (chrome->used - chrome->at);
+    }
+    return found == NO_MEMORY || found == BROKEN ? failed(chrome, found, error) : 0;
+}
+
+int xpr_chrome_finish(xpr_chrome *chrome, xpr_decode_error *error) {
+    outcome found = advance(chrome, true, error);
+    if (found == NO_MEMORY || found == BROKEN) return failed(chrome, found, error);
+    if (chrome->state == START) {
+        error->offset = 0;
+        error->reason = "holds nothing but white space";
+        return failed(chrome, BROKEN, error);
+    }
+    /* A list of events may do without its end. */
+    bool cut = found == MORE || chrome->state == LOST;
+    chrome->truncated = cut || (chrome->state != END && !chrome->in_array);
+    if (chrome->state == LOST && add_damage(chrome, chrome->lost_at, chrome->length) != OK)
+        return failed(chrome, NO_MEMORY, error);
+    if (found == MORE && chrome->length > chrome->truncated_at &&
+        add_damage(chrome, offset_of(chrome), chrome->length) != OK)
+        return failed(chrome, NO_MEMORY, error);
+    free(chrome->buffer);
+    chrome->buffer = NULL;
+    chrome->used = chrome->at = chrome->capacity = 0;
+    return 0;
+}
