@@ -58,6 +58,9 @@ def _head(page: Page, found: Fields) -> Iterator[str]:
     behind = number(span, "device_behind_ms")
     if behind is not None and behind > 0:
         parts.append(f"the device ended it {quantities.milliseconds(behind)} after the host")
+    ahead = text(mapping(found, "run_ahead"), "text")
+    if ahead:
+        parts.append(ahead)
     runs = mapping(found, "runs")
     functions = ", ".join(mapping(runs, "functions"))
     joined = ", ".join(mapping(runs, "join"))

@@ -32,7 +32,7 @@ from xprof_py.postprocess.readers.sources import Source, Sources, find_sources
 from xprof_py.postprocess.rules.summary import build_summary
 
 SUMMARY = "summary.json"
-STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles")
+STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies")
 """Tables of every process that are written with a column `host`; rows refer to rows of the same host's tables."""
 
 

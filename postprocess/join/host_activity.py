@@ -91,7 +91,9 @@ class HostActivity:
             (Kind.GC, Evidence.HOST),
         ):
             evidence = np.where(events.kind == kind, meaning, evidence)
-        return np.where(is_root & (events.kind == Kind.PLAIN), Evidence.NOTHING, evidence)
+        plain = events.kind == Kind.PLAIN
+        evidence = np.where(is_root & plain, Evidence.NOTHING, evidence)
+        return np.where(events.argument(host_names.PIPELINE_STAGE_ARG)[0] & plain, Evidence.INPUT, evidence)
 
     def waits(self, thread: int) -> list[Wait]:
         """The thread's waits for the device, in order of start; a read is one where no other wait lies in it."""

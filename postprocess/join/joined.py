@@ -16,6 +16,7 @@ from xprof_py.postprocess.join import host_names, intervals, tables
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
 from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
+from xprof_py.postprocess.join.copy_rows import copies_table
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
 from xprof_py.postprocess.join.gaps import GapCauses, GapEnd, GapRow
 from xprof_py.postprocess.join.host_activity import HostActivity
@@ -425,6 +426,11 @@ class _Join:
             }
         )
 
+    def _device_waits(self) -> pa.Table:
+        threads = np.unique(self.thread_of_line[self.launches.line]).tolist() if len(self.launches.line) else []
+        ended = np.sort(self.ops.open_end_ps[self.ops.leaf])
+        return tables.waits_table(self.activity, self.events, threads, self._step_of, ended)
+
     def _write(
         self,
         windows: Windows,
@@ -447,6 +453,8 @@ class _Join:
             ops=tables.ops_table(self.ops),
             launches=tables.launches_table(self.launches, self.launch_step),
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
+            device_waits=self._device_waits(),
+            copies=copies_table(self.profile, self.events, self.copies, self.ops.lanes, self._step_of),
             steps=tables.steps_table(self.steps, step_line, phase, reason),
             windows=tables.windows_table(windows),
             gaps=tables.gaps_table(gap_rows),

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Int64
+from xprof_py.postprocess.join.columns import Events, Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.gaps import GapRow
+from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.join.windows import Windows
 from xprof_py.postprocess.schema import CLASSES
+
+StepOf = Callable[[Int64, Int64], Int64]
+"""(start_ps, line) of host events -> row of the step around each, -1 without."""
 
 
 def ops_table(ops: DeviceOps) -> pa.Table:
@@ -46,6 +52,26 @@ def launches_table(launches: Launches, launch_step: Int64) -> pa.Table:
             "step": _nullable(launch_step),
             "start_ps": launches.start_ps,
             "end_ps": pa.array(launches.end_ps, mask=launches.open),
+        },
+    )
+
+
+def waits_table(activity: HostActivity, events: Events, threads: Iterable[int], step: StepOf, ended: Int64) -> pa.Table:
+    """Waits of ``threads`` for the device; ``ended``: when device work ended, sorted."""
+    waits = [(int(events.line[wait.event]), wait) for thread in threads for wait in activity.waits(thread)]
+    waits.sort(key=lambda row: (row[0], row[1].start_ps, row[1].event))
+    line = np.array([row[0] for row in waits], np.int64)
+    start = np.array([row[1].start_ps for row in waits], np.int64)
+    end = np.array([row[1].end_ps for row in waits], np.int64)
+    return schema.table(
+        "device_waits",
+        {
+            "line": line,
+            "event": [row[1].event for row in waits],
+            "step": _nullable(step(start, line)),
+            "start_ps": start,
+            "end_ps": end,
+            "for_work": np.searchsorted(ended, start, side="left") < np.searchsorted(ended, end, side="right"),
         },
     )
 

@@ -41,7 +41,8 @@ def rows_by_class(
     return {name: rows[:MOST_ROWS] for name, rows in out.items()}
 
 
-def _row(what: str, text: str, seconds: float, **more: Any) -> dict[str, Any]:
+def evidence_row(what: str, text: str, seconds: float, **more: Any) -> dict[str, Any]:
+    """A row of `verdict.evidence`: all of its fields, null where ``more`` does not name them."""
     empty = dict.fromkeys(("share", "step", "source", "span", "function", "op", "count", "per_step_ms"))
     return {"what": what, "text": text, "seconds": seconds, **empty, **more}
 
@@ -60,7 +61,7 @@ def _span_rows(spans: Any, kind: str) -> list[dict[str, Any]]:
         many = f"{counted(row['count'], *words)} in `{row['name']}`"
         text = f"{many}, {duration(seconds / row['count'])} each, longest {duration(row['longest_ps'] / 1e12)}"
         out.append(
-            _row(
+            evidence_row(
                 "span",
                 text,
                 seconds,
@@ -102,7 +103,7 @@ def _compile_rows(compiles: Any, recompiles: Any, phases: Sequence[str]) -> list
         )
         sources = sorted({row["source"] for row in again[function] if row["source"]})
         out.append(
-            _row(
+            evidence_row(
                 "compile",
                 text,
                 entry["ps"] / 1e12,
@@ -126,7 +127,7 @@ def _op_rows(ops: Any, class_name: str, lanes: int, whole_s: float) -> list[dict
         each = f"{times(row['count'])}, {duration(row['mean_ps'] / 1e12)} each"
         text = f"{row['opcode'] or 'op'} `{row['op']}`{of}{place}: {each}"
         out.append(
-            _row(
+            evidence_row(
                 "op",
                 text,
                 seconds,
@@ -157,7 +158,7 @@ def _gap_rows(
         seconds = length_ps / 1e12 / max(lanes, 1)
         text = f"the device waited {duration(seconds)} in {counted(pieces, 'gap', 'gaps')}: {evidence}"
         out.append(
-            _row(
+            evidence_row(
                 "gap",
                 text,
                 seconds,

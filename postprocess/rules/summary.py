@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import verdict as verdict_rule
+from xprof_py.postprocess.rules.copy_words import copy_advice, copy_evidence, copy_rows
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
+from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -66,6 +68,9 @@ def build_summary(
         lanes=lanes,
         whole_s=whole_s,
     )
+    ahead = run_ahead_summary(tables["run_ahead"], phases)
+    copies = copy_rows(tables["copy_sizes"], phases)
+    evidence["host_device"] = [*copy_evidence(tables["copy_sizes"], phases), *evidence.get("host_device", [])]
     return {
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
@@ -75,7 +80,9 @@ def build_summary(
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": _verdict(shares, predicted, evidence, processes),
+        "verdict": _verdict(shares, predicted, evidence, processes, ahead, copies),
+        "run_ahead": ahead,
+        "copies": copies,
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
@@ -106,10 +113,14 @@ def _verdict(
     predicted: verdict_rule.Prediction | None,
     evidence: dict[str, list[dict[str, Any]]],
     processes: Sequence[dict[str, Any]],
+    ahead: dict[str, Any] | None,
+    copies: list[dict[str, Any]],
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
-    return verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
+    found = verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
+    name = found["bottleneck"]
+    return {**found, "advice": found["advice"] + unblock_advice(name, ahead) + copy_advice(name, copies)}
 
 
 def _no_steps(steps: pa.Table) -> dict[str, Any]:
