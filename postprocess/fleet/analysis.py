@@ -118,6 +118,7 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
         "devices": [name for name in joined["lanes"]["device"].to_pylist() if name != NO_DEVICE],
         "source": joined.metadata.get("source", []),
         "overhead": run.get("overhead"),
+        "stacks": (run.get("collectors") or {}).get("stacks"),
         "peaks": joined.metadata.get("peaks") or {},
         "capture": {
             "command": run.get("command"),

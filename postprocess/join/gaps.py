@@ -88,6 +88,8 @@ class GapCauses:
         self._capture_start = capture_start_ps
         self._first_window = first_window_ps
         self._last_late: dict[int, int] = {}
+        self.unseen: set[tuple[int, int, int]] = set()
+        """(thread, start, end) of the pieces that a gap rests on and that neither a span nor a sample explains."""
         self._wait_ends: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
 
     def attribute(self, start: int, end: int, ended_by: GapEnd, cuts: list[int]) -> list[GapRow]:
@@ -165,6 +167,8 @@ class GapCauses:
             step = self._steps.enclosing(piece.start_ps, ended_by.thread, only_thread=True)
             key = (CLASSES.index(CAUSE[piece.evidence]), step)
             weights[key] += piece.end_ps - piece.start_ps
+            if piece.evidence == Evidence.NOTHING and piece.stack < 0:
+                self.unseen.add((ended_by.thread, piece.start_ps, piece.end_ps))
             deciders[key][piece.event, piece.stack] += piece.end_ps - piece.start_ps
         keys = sorted(weights)
         if not keys:

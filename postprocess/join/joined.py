@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.hlo.module import read_programs
-from xprof_py.postprocess.join import host_names, intervals, tables
+from xprof_py.postprocess.join import host_names, intervals, sampler_holes, tables
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
 from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
@@ -83,6 +83,7 @@ class _Join:
         )
         self.run_step, self.run_nested = self._run_steps()
         self.diagnostics: list[dict[str, object]] = []
+        self.unseen: set[sampler_holes.Stretch] = set()
         planes = set(profile["lines"]["plane"].to_pylist())
         self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
         # Without its device a step must not pass for one of a program that has none.
@@ -193,6 +194,7 @@ class _Join:
                 out += causes.within_run(low, high, self._launch_of(run), cuts)
             else:
                 out += causes.attribute(low, high, self._launch_of(run), cuts)
+        self.unseen |= causes.unseen
         return self._in_windows(out, windows, tiles)
 
     def _in_windows(self, gaps: list[GapRow], windows: Windows, tiles: list[int]) -> list[tuple[int, GapRow]]:
@@ -229,6 +231,7 @@ class _Join:
             elif high > low:
                 row = GapRow(low, high, "unknown", -1, high - low, -1, "none", -1, "outside the steps, and no device")
                 out.append((i, row))
+        self.unseen |= causes.unseen
         return out
 
     def _sum_lane(
@@ -402,6 +405,7 @@ class _Join:
                 "GPU and TPU planes are decoded but not yet joined to steps: the breakdown does not hold their work",
             )
         self._note_memory_bound()
+        self.diagnostics += sampler_holes.diagnostics(self.profile, self.thread_of_line, self.unseen)
 
     def _note_memory_bound(self) -> None:
         found = self.memory_bound

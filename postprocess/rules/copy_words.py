@@ -76,7 +76,7 @@ def copy_advice(bottleneck: str, rows: Sequence[dict[str, Any]]) -> str:
     if mine[0]["bytes"] is None:
         return " How large the copies are, the trace does not state: the nbytes of what is given to device_put say it."
     return (
-        f" They move {_bytes(mine[0]['bytes'])} at {_bytes(mine[0]['bytes_per_s'])}/s: where that is what the link can do, "
+        f" They move {_bytes(mine[0]['bytes'])} at {_bytes(mine[0]['bytes_per_s'])}/s: where that is the link's rate, "
         "send less, such as a smaller dtype that is converted on the device."
     )
 

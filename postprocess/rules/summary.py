@@ -18,6 +18,7 @@ from xprof_py.postprocess.rules.evidence_rows import rows_by_class
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
+from xprof_py.postprocess.rules.sampler_words import sampler_advice
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -36,7 +37,7 @@ def build_summary(
 ) -> dict[str, Any]:
     """Build the summary.
 
-    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks).
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks, peaks).
     ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
@@ -120,7 +121,8 @@ def _verdict(
         return None
     found = verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
     name = found["bottleneck"]
-    return {**found, "advice": found["advice"] + unblock_advice(name, ahead) + copy_advice(name, copies)}
+    more = unblock_advice(name, ahead) + copy_advice(name, copies) + sampler_advice(name, processes)
+    return {**found, "advice": found["advice"] + more}
 
 
 def _no_steps(steps: pa.Table) -> dict[str, Any]:
