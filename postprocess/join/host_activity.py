@@ -72,6 +72,9 @@ class HostActivity:
         self._usable &= (events.kind != Kind.MARK) & (events.kind != Kind.COUNTER)
         is_root, _ = events.argument("_r")
         self._evidence = self._read_evidence(is_root)
+        # What a loader's library writes around itself says that it was the input, and not which line of it.
+        self._library = (self._evidence == Evidence.INPUT) & (events.kind == Kind.PLAIN)
+        self._library &= ~events.matching(lambda name: name.startswith("$"))
         self._pieces: dict[int, list[Piece]] = {}
         self._starts: dict[int, list[int]] = {}
         self._waits: dict[int, list[Wait]] = {}
@@ -175,13 +178,16 @@ class HostActivity:
         for piece in (*pieces, Piece(_NEVER, _NEVER, Evidence.NOTHING, -1)):
             out += self._divided(thread, Piece(at, piece.start_ps, Evidence.NOTHING, -1), only_sampled=True)
             if piece.start_ps < _NEVER:
-                out += self._divided(thread, piece) if piece.evidence == Evidence.NOTHING else [piece]
+                out += self._divided(thread, piece) if self._wants_samples(piece) else [piece]
             at = max(at, piece.end_ps)
         return out
 
+    def _wants_samples(self, piece: Piece) -> bool:
+        return piece.evidence == Evidence.NOTHING or (piece.event >= 0 and bool(self._library[piece.event]))
+
     def _divided(self, thread: int, piece: Piece, only_sampled: bool = False) -> list[Piece]:
         found = [
-            Piece(start, end, evidence, piece.event, stack)
+            Piece(start, end, piece.evidence or evidence, piece.event, stack)
             for start, end, evidence, stack in self._samples.divide(thread, piece.start_ps, piece.end_ps)
         ]
         return found or ([] if only_sampled else [piece])

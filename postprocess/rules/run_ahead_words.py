@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.rules.verdict import WORTH_NAMING
 from xprof_py.postprocess.rules.wording import counted, duration
 
 LATE_HOST = frozenset({"input", "checkpoint", "host", "unknown"})
@@ -40,13 +41,18 @@ def run_ahead_summary(table: pa.Table, phases: Sequence[str]) -> dict[str, Any] 
     }
 
 
-def unblock_advice(bottleneck: str, ahead: Mapping[str, Any] | None) -> str:
-    """What to add to the advice where the loop waits for the device in most steps and is never ahead; else empty."""
+def unblock_advice(bottleneck: str, ahead: Mapping[str, Any] | None, step_ms: float | None) -> str:
+    """What to add to the advice where the loop waits for the device in most steps and is never ahead; else empty.
+
+    ``step_ms``: mean step time. Waits of less than a tenth of it hide nothing that is worth a change.
+    """
     if ahead is None or bottleneck not in LATE_HOST or ahead["steps"] < FEWEST:
+        return ""
+    if step_ms is None or ahead["blocked_ms"] < WORTH_NAMING * step_ms:
         return ""
     if ahead["median_steps"] > 0 or 2 * ahead["steps_that_blocked"] <= ahead["steps"]:
         return ""
-    waits = f"{ahead['steps_that_blocked']} of {ahead['steps']} steps ({duration(ahead['blocked_ms'] / 1e3)} each)"
+    waits = f"{ahead['steps_that_blocked']} of {ahead['steps']} steps ({duration(ahead['blocked_ms'] / 1e3)} a step)"
     return (
         f" The loop waits for the device in {waits}, so the host is never ahead and all of its own time is added: "
         "do not block every step (block_until_ready, float(loss), np.asarray), look at results some steps later."

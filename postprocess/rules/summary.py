@@ -37,7 +37,8 @@ def build_summary(
 ) -> dict[str, Any]:
     """Build the summary.
 
-    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks, peaks).
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks,
+    peaks).
     ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
@@ -121,7 +122,7 @@ def _verdict(
         return None
     found = verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
     name = found["bottleneck"]
-    more = unblock_advice(name, ahead) + copy_advice(name, copies) + sampler_advice(name, processes)
+    more = unblock_advice(name, ahead, found["step_ms"]) + copy_advice(name, copies) + sampler_advice(name, processes)
     return {**found, "advice": found["advice"] + more}
 
 

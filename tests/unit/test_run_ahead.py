@@ -9,6 +9,7 @@ from conformance.case_text import parse_case, read_case
 from conformance.profile_tables import profile_of
 from xprof_py.postprocess.fleet.analysis import Analysis, partials, reduce_partials
 from xprof_py.postprocess.rules.explanation import explain_step
+from xprof_py.postprocess.rules.run_ahead_words import unblock_advice
 
 CASES = Path(__file__).parent.parent / "conformance" / "cases"
 
@@ -76,8 +77,15 @@ def test_a_loop_that_blocks_is_never_ahead_and_the_advice_says_so() -> None:
     assert (ahead["median_steps"], ahead["steps_that_blocked"], ahead["blocked_ms"]) == (0, 6, 10)
     assert found.summary["verdict"]["bottleneck"] == "input"
     advice = found.summary["verdict"]["advice"]
-    assert "waits for the device in 6 of 6 steps (10 ms each)" in advice
+    assert "waits for the device in 6 of 6 steps (10 ms a step)" in advice
     assert "do not block every step" in advice
+
+
+def test_waits_of_less_than_a_tenth_of_the_step_are_no_advice() -> None:
+    ahead = {"steps": 10, "median_steps": 0.0, "steps_that_blocked": 10, "blocked_ms": 0.9}
+    assert unblock_advice("input", ahead, 10.0) == ""
+    assert unblock_advice("input", {**ahead, "blocked_ms": 1.0}, 10.0) != ""
+    assert unblock_advice("compute", {**ahead, "blocked_ms": 1.0}, 10.0) == ""
 
 
 def test_a_loop_that_runs_ahead_is_not_told_to() -> None:
