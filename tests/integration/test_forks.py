@@ -5,18 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 FORKS = """
-import faulthandler, os, sys, threading, time
+import faulthandler, os, signal, sys, threading, time
 from xprof_py import capture, session, step, trace
 RUN = sys.argv[1]
 
 def child_ends(in_child):
-    # Whether a forked child comes to its end; one that hangs says where, and is ended.
+    # Whether a forked child comes to its end. One that hangs says where, if it came as far as that, and is killed.
     pid = os.fork()
     if pid == 0:
-        faulthandler.dump_traceback_later(20, exit=True)
+        faulthandler.dump_traceback_later(15, exit=True)
         in_child()
         os._exit(0)
-    return os.waitpid(pid, 0)[1] == 0
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.0005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
 """
 
 

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.case_text import parse_case
+from conformance.profile_tables import profile_of
 from xprof_py.collectors import gc_pauses
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.host_names import Evidence, frame_cause
 from xprof_py.postprocess.join.samples import Samples, Stacks, is_users
 from xprof_py.postprocess.profile import Profile
@@ -190,3 +193,34 @@ def test_a_thread_seen_at_work_that_then_slept_is_not_believed_to_have_worked() 
 
 def test_a_look_whose_successor_states_no_interval_is_believed() -> None:
     assert looks((10, 10, 10, True), (400, 0, 0, True)) == [Evidence.HOST]
+
+
+def test_of_a_librarys_own_event_the_samples_name_the_line() -> None:
+    """grain and tf.data say that a stretch is input, not which line of it: 0..40 is input, by its samples."""
+    text = """
+title: made up
+unit ms
+capture 0..60
+needs shard
+
+thread main
+  step 0 0..60
+    span IteratorGetNext::made 0..40
+  sample 10 on crops.py:41:cut train.py:9:main
+  sample 20 on crops.py:41:cut train.py:9:main
+  sample 30 off train.py:9:main
+
+expect lane host
+  head 0..0
+  step 0 0..60 : ?
+"""
+    seen = profile_of(parse_case(text, "made up"), "shard")
+    events = seen["events"]
+    kinds = [
+        int(Kind.PLAIN) if name.startswith("Iterator") else kind
+        for name, kind in zip(events["name"].to_pylist(), events["kind"].to_pylist(), strict=True)
+    ]
+    columns = {name: events[name] for name in events.column_names} | {"kind": kinds}
+    gaps = join_profile(seen.with_tables(events=schema.table("events", columns)))["gaps"].to_pylist()
+    found = {(row["cause"], row["evidence"]): row["length_ps"] // 10**9 for row in gaps}
+    assert found == {("input", "crops.py:41 cut"): 40, ("unknown", "train"): 20}
