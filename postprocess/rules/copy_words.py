@@ -48,11 +48,11 @@ def copy_rows(table: pa.Table, phases: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def copy_evidence(table: pa.Table, phases: Sequence[str]) -> list[dict[str, Any]]:
-    """Evidence rows for `host_device`, one per direction: how many copies, how large and how fast."""
+def copy_evidence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Evidence rows for `host_device` from copy_rows, one per direction: how many copies, how large and how fast."""
     return [
         evidence_row("copies", copy_text(row), row["total_s"], count=row["count"])
-        for row in copy_rows(table, phases)
+        for row in rows
         if row["direction"] in _HOST_DEVICE
     ]
 

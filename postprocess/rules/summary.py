@@ -14,7 +14,7 @@ from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.copy_words import copy_advice, copy_evidence, copy_rows
-from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.rules.evidence_rows import MOST_ROWS, rows_by_class
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
@@ -72,7 +72,7 @@ def build_summary(
     )
     ahead = run_ahead_summary(tables["run_ahead"], phases)
     copies = copy_rows(tables["copy_sizes"], phases)
-    evidence["host_device"] = [*copy_evidence(tables["copy_sizes"], phases), *evidence.get("host_device", [])]
+    evidence["host_device"] = [*copy_evidence(copies), *evidence["host_device"]][:MOST_ROWS]
     return {
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],

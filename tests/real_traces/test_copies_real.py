@@ -1,4 +1,4 @@
-"""Copies of real GPU and TPU traces: each counted once, with the size that its event states, at a rate that a link has."""
+"""Copies of real GPU and TPU traces: each counted once, with the size that its event states, at a link's rate."""
 
 from __future__ import annotations
 
