@@ -58,15 +58,15 @@ def _head(page: Page, found: Fields) -> Iterator[str]:
     behind = number(span, "device_behind_ms")
     if behind is not None and behind > 0:
         parts.append(f"the device ended it {quantities.milliseconds(behind)} after the host")
-    ahead = text(mapping(found, "run_ahead"), "text")
-    if ahead:
-        parts.append(ahead)
     runs = mapping(found, "runs")
     functions = ", ".join(mapping(runs, "functions"))
     joined = ", ".join(mapping(runs, "join"))
     if number(runs, "count"):
         parts.append(f"{quantities.plural(number(runs, 'count'), 'run')} of {functions} (joined by {joined})")
     yield from page.flow([page.plain(part) for part in parts], "·")
+    ahead = text(mapping(found, "run_ahead"), "text")
+    if ahead:
+        yield from page.wrap(ahead)
     others = rows(found, "other_lanes")
     if others:
         longest = max(number(row, "window_ms") or 0.0 for row in others)

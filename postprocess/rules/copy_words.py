@@ -49,21 +49,22 @@ def copy_rows(table: pa.Table, phases: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def copy_evidence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Evidence rows for `host_device` from copy_rows, one per direction: how many copies, how large and how fast."""
+    """Evidence rows for `host_device` from copy_rows, one per direction: how many copies, how large and how fast.
+
+    None where no size is stated: the rows of the ops say the rest.
+    """
     return [
         evidence_row("copies", copy_text(row), row["total_s"], count=row["count"])
         for row in rows
-        if row["direction"] in _HOST_DEVICE
+        if row["direction"] in _HOST_DEVICE and row["bytes"] is not None
     ]
 
 
 def copy_text(row: dict[str, Any]) -> str:
-    """One row of copy_rows as a sentence."""
+    """One row of copy_rows whose bytes are known as a sentence."""
     text = f"{counted(row['count'], 'copy', 'copies')} {_WAY[row['direction']]}, {duration(row['total_s'])} in all"
     if not row["in_steps"]:
         text += ", of which the trace does not say what step began them"
-    if row["bytes"] is None:
-        return f"{text}; how many bytes, the trace does not state"
     known = "" if row["with_bytes"] == row["count"] else f" ({row['with_bytes']} of them state their size)"
     return f"{text}: {_bytes(row['bytes'])} at {_bytes(row['bytes_per_s'])}/s{known}"
 

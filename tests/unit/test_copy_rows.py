@@ -132,8 +132,7 @@ def test_copies_without_a_size_make_a_bandwidth_neither_faster_nor_slower() -> N
 
 def test_where_no_size_is_stated_the_words_say_so() -> None:
     table = sizes(("to_device", "steady", 1, 10**9, 0, 0, 0))
-    (shown,) = copy_evidence(copy_rows(table, ("steady",)))
-    assert shown["text"] == "1 copy to the device, 1 ms in all; how many bytes, the trace does not state"
+    assert copy_evidence(copy_rows(table, ("steady",))) == []
     assert "nbytes" in copy_advice("host_device", copy_rows(table, ("steady",)))
 
 
