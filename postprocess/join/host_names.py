@@ -66,7 +66,7 @@ _DISPATCH = re.compile(
 _WHAT = r"(batch|batches|data|input|inputs|sample|samples|example|examples|minibatch|next_element)"
 _INPUT = re.compile(
     rf"(input|inputs|input_pipeline|input_wait|wait_input|wait_for_input|dataset_next|next_element|iterator_get_next|"
-    rf"data_?load(er|ing)?|data_wait|batch_wait|{_WHAT}_(load|loader|loading|fetch|wait|iterator)|"
+    rf"data_?load(er|ing)?|((data|batch|input|device|cuda)_)?prefetcher|data_wait|batch_wait|{_WHAT}_(load|loader|loading|fetch|wait|iterator)|"
     rf"(load|get|fetch|read|make|prepare|wait_for|next)_(next_|train_|eval_|host_)?{_WHAT})"
 )
 _CHECKPOINT = re.compile(

@@ -9,7 +9,17 @@ from xprof_py.postprocess.join.host_names import Evidence, evidence_of, function
 
 @pytest.mark.parametrize(
     "name",
-    ["input", "load_batch", "LoadBatch", "data loading", "next_batch", "data-wait", "get_next_batch", "dataloader"],
+    [
+        "input",
+        "load_batch",
+        "LoadBatch",
+        "data loading",
+        "next_batch",
+        "data-wait",
+        "get_next_batch",
+        "dataloader",
+        "DataPrefetcher",
+    ],
 )
 def test_names_of_input(name: str) -> None:
     assert named_cause(name) is Evidence.INPUT
@@ -21,7 +31,19 @@ def test_names_of_checkpoints(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["step_input", "input_ids", "input_embedding", "train", "forward", "loading", "batch_norm", "next", "state"]
+    "name",
+    [
+        "step_input",
+        "input_ids",
+        "input_embedding",
+        "train",
+        "forward",
+        "loading",
+        "batch_norm",
+        "next",
+        "state",
+        "prefetch",
+    ],
 )
 def test_names_that_only_contain_such_a_word_say_nothing(name: str) -> None:
     assert named_cause(name) is Evidence.NOTHING
