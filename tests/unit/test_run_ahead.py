@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hypothesis import HealthCheck, given, settings
+
 from conformance.case_text import parse_case, read_case
 from conformance.profile_tables import profile_of
+from conformance.random_cases import case_texts
+from xprof_py.postprocess.analyses import run_ahead
 from xprof_py.postprocess.fleet.analysis import Analysis, partials, reduce_partials
+from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.rules.explanation import explain_step
 from xprof_py.postprocess.rules.run_ahead_words import unblock_advice
 
@@ -116,3 +121,30 @@ def test_without_a_device_nothing_is_claimed() -> None:
     found = analysed("no_device")
     assert found.tables["run_ahead"].num_rows == 0
     assert found.summary["run_ahead"] is None
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case_texts() | case_texts(lanes=2))
+def test_counting_run_by_run_and_wait_by_wait_gives_the_same(text: str) -> None:
+    joined = join_profile(profile_of(parse_case(text, "random"), "shard"))
+    launches, waits = joined["launches"].to_pylist(), joined["device_waits"].to_pylist()
+    rows = run_ahead.partial(joined).to_pylist()
+    runs = [{**run, "at": launches[run["launch"]]} for run in joined["runs"].to_pylist() if run["launch"] is not None]
+    firsts: dict[tuple[int, int], dict[str, Any]] = {}
+    for run in sorted(runs, key=lambda run: run["at"]["start_ps"]):
+        if run["step"] is not None:
+            firsts.setdefault((run["lane"], run["step"]), run)
+    assert {(row["lane"], row["step"]) for row in rows} == set(firsts)
+    for row in rows:
+        first = firsts[row["lane"], row["step"]]
+        begun, told = first["at"]["start_ps"], first["at"]["end_ps"]
+        left = [r for r in runs if r["lane"] == row["lane"] and r["at"]["start_ps"] < begun and r["end_ps"] > told]
+        others = {run["step"] for run in left} - {None, row["step"]}
+        assert (row["ahead_runs"], row["ahead_steps"]) == (len(left), len(others))
+        assert row["ahead_ps"] == max(first["start_ps"] - told, 0)
+        later = [f["at"]["start_ps"] for (lane, _), f in firsts.items() if lane == row["lane"]]
+        until = min((at for at in later if at > begun), default=1 << 62)
+        mine = [
+            w for w in waits if w["line"] == first["at"]["line"] and w["for_work"] and begun <= w["start_ps"] < until
+        ]
+        assert row["blocked_ps"] == sum(wait["end_ps"] - wait["start_ps"] for wait in mine)
