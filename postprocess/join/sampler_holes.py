@@ -1,13 +1,14 @@
 """Where the stack sampler did not look, though nothing else says what the time went to: rows of `diagnostics`.
 
-A hole is a stretch of a sampled thread that no sample fell into, longer than HOLE_INTERVALS of the thread's usual
-interval between two looks, that no span explains, and that a gap of a device took its cause from: it is unknown because
-nobody looked. The sampler looks seldom where its looks cost much (its cost is bounded), and follows a limited number of
-threads.
+A hole is the time between two neighbouring looks at a sampled thread, or one and an edge of the capture, longer than
+HOLE_INTERVALS of its usual intervals, in which lies time that no span explains and that a gap of a device took its
+cause from: that is unknown because nobody looked. The sampler looks seldom where its looks cost much (its cost is
+bounded), and follows a limited number of threads.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,7 +49,8 @@ def diagnostics(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]
     return rows
 
 
-def _holes(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]) -> list[tuple[int, list[Stretch]]]:
+def _holes(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Per thread with holes its (start, end) of each, the longest first."""
     samples = profile["stack_samples"]
     line, interval, at_ps = (integers(samples, name) for name in ("line", "interval_ps", "time_ps"))
     thread = thread_of_line[line] if len(line) else line
@@ -58,26 +60,25 @@ def _holes(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]) -> 
         if not len(stated):
             continue
         longest = HOLE_INTERVALS * int(np.median(stated))
-        looks = np.sort(at_ps[thread == one])
-        found = [
-            hole
-            for hole in stretches
-            if hole[0] == one
-            and hole[2] - hole[1] > longest
+        looks = [profile.capture_start_ps, *np.sort(at_ps[thread == one]).tolist(), profile.capture_end_ps]
+        found = set()
+        for _, start, end in (stretch for stretch in stretches if stretch[0] == one):
+            after = bisect_left(looks, start, 1, len(looks) - 1)
+            before, behind = looks[after - 1], looks[after]
             # A thread without a Python frame was looked at all the same.
-            and np.searchsorted(looks, hole[1]) == np.searchsorted(looks, hole[2])
-        ]
+            if behind >= end and behind - before > longest:
+                found.add((before, behind))
         if found:
-            out.append((one, sorted(found, key=lambda hole: (hole[1] - hole[2], hole[1]))))
+            out.append((one, sorted(found, key=lambda hole: (hole[0] - hole[1], hole[0]))))
     return out
 
 
-def _hole_row(profile: Profile, thread: int, holes: list[Stretch], totals: Mapping[str, Any]) -> dict[str, Any]:
+def _hole_row(profile: Profile, thread: int, holes: list[tuple[int, int]], totals: Mapping[str, Any]) -> dict[str, Any]:
     name = profile["lines"]["name"][thread].as_py()
-    shown = ", ".join(f"{(end - start) / 1e9:.0f} ms at {start / 1e12:.3f} s" for _, start, end in holes[:NAMED])
+    shown = ", ".join(f"{(end - start) / 1e9:.0f} ms from {start / 1e12:.3f} s on" for start, end in holes[:NAMED])
     more = f", and {len(holes) - NAMED} shorter" if len(holes) > NAMED else ""
     why = f" ({_cost(totals)})" if totals else ""
-    message = f"time that stayed unknown because no stack was looked at in it{why}: {shown}{more}"
+    message = f"no stack was looked at in time that stayed unknown{why}: {shown}{more}"
     return _row(profile, "sampler_holes", f"thread {name}", len(holes), message)
 
 

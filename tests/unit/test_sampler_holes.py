@@ -58,13 +58,13 @@ SPANS = "  checkpoint 40..50\n  checkpoint 140..150"
 
 
 def test_a_long_stretch_without_a_look_is_named_with_its_length_and_place() -> None:
-    """Spans at 40..50 and 140..150 part the step: 50..140 has no sample, 90 ms at an interval of 10 ms."""
+    """Spans at 40..50 and 140..150 part the step: no look from 30 to 160."""
     (row,) = noted(sampled(10, 20, 30, 160, 170, 180, 190, then=SPANS), looks=400, cost_ns=4_000_000, taken_by_force=3)
     assert (row["code"], row["severity"], row["count"]) == ("sampler_holes", "warning", 1)
     assert row["place"].startswith("thread ")
     assert row["message"] == (
-        "time that stayed unknown because no stack was looked at in it (400 looks cost 4.0 ms, and their cost is "
-        "bounded; 3 had to wait for code that kept Python's lock): 90 ms at 0.050 s"
+        "no stack was looked at in time that stayed unknown (400 looks cost 4.0 ms, and their cost is bounded; 3 had "
+        "to wait for code that kept Python's lock): 130 ms from 0.030 s on"
     )
 
 
@@ -77,8 +77,16 @@ def test_a_thread_without_a_frame_was_looked_at_all_the_same() -> None:
 
 
 def test_a_stretch_of_fewer_than_five_intervals_is_no_hole() -> None:
-    assert noted(sampled(10, 20, 160, then=SPANS), interval_ms=18) == []
-    assert len(noted(sampled(10, 20, 160, then=SPANS), interval_ms=17)) == 1
+    assert noted(sampled(10, 30, 160, then=SPANS), interval_ms=26) == []
+    assert len(noted(sampled(10, 30, 160, then=SPANS), interval_ms=25)) == 1
+
+
+def test_spans_that_cut_the_time_do_not_hide_that_nobody_looked() -> None:
+    """Steps of another kind of span part the 130 ms into stretches of 20 ms: it is one hole all the same."""
+    cut = "".join(f"\n  checkpoint {at}..{at + 10}" for at in (40, 70, 100, 130))
+    (row,) = noted(sampled(10, 20, 30, 160, then=cut))
+    assert row["count"] == 1
+    assert row["message"].endswith("130 ms from 0.030 s on")
 
 
 def test_where_a_span_explains_it_nobody_had_to_look() -> None:
