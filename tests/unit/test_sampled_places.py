@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.case_text import parse_case
@@ -144,6 +144,7 @@ def test_the_outermost_name_decides() -> None:
     assert [stacks.cause(i) for i in range(3)] == [Evidence.CHECKPOINT, Evidence.INPUT, Evidence.NOTHING]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 99), max_size=12), st.integers(0, 99), st.integers(0, 99))
 def test_a_stretch_is_tiled_by_its_samples_or_left_alone(times: list[int], one: int, other: int) -> None:
     times, start, end = sorted(times), min(one, other), max(one, other)
