@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xprof_py.postprocess.join.columns import Bool, integers
 from xprof_py.postprocess.profile import Profile
@@ -29,7 +30,7 @@ def partial(profile: Profile) -> pa.Table:
         pa.table(
             {
                 "direction": copies["direction"],
-                "phase": pa.array(_phases(profile), pa.string()),
+                "phase": _phases(profile),
                 "count": np.ones(len(size), np.int64),
                 "total_ps": np.maximum(duration, 0),
                 "known_count": known.astype(np.int64),
@@ -41,14 +42,11 @@ def partial(profile: Profile) -> pa.Table:
     )
 
 
-def _phases(profile: Profile) -> list[str]:
+def _phases(profile: Profile) -> pa.ChunkedArray:
     """Per copy the phase of its step: "outside" of steps, "not_joined" where the call that began it is not known."""
-    copies, phase = profile["copies"], profile["steps"]["phase"].to_pylist()
-    begun = copies["put"].is_valid().to_pylist()
-    return [
-        phase[step] if step is not None else "outside" if known else "not_joined"
-        for step, known in zip(copies["step"].to_pylist(), begun, strict=True)
-    ]
+    copies = profile["copies"]
+    elsewhere = pc.if_else(copies["put"].is_valid(), "outside", "not_joined")
+    return pc.coalesce(profile["steps"]["phase"].cast(pa.string()).take(copies["step"]), elsewhere)
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

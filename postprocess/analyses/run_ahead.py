@@ -80,7 +80,8 @@ def _lane(profile: Profile, rows: Int64, launch: Int64, step: Int64) -> list[dic
         told = int(start[at]) if is_open[at] else int(launch_end[at])
         before = np.arange(np.searchsorted(latest_end, told, side="right"), at)
         unfinished = before[end[before] > told]
-        others = {int(one) for one in step[unfinished] if one >= 0} - {int(numbers[place])}
+        others = np.unique(step[unfinished])
+        others = others[(others >= 0) & (others != numbers[place])]
         out.append(
             {
                 "step": int(numbers[place]),

@@ -12,13 +12,14 @@ Three sources, none of which is derived from another:
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Events, Int64
+from xprof_py.postprocess.join.columns import Events, Int64, distinct
 from xprof_py.postprocess.join.copies import Copies
 from xprof_py.postprocess.join.tables import StepOf
 from xprof_py.postprocess.profile import Profile
@@ -39,63 +40,88 @@ def copies_table(profile: Profile, events: Events, copies: Copies, lanes: list[i
 
     A copy is of the step around the call that began it, never of one that it overlaps in time.
     """
-    rows = [*_of_gpus(profile, events), *_of_tpus(events)]
-    if not any(row["source"] == "size" for row in rows):
-        # Where the runtime shows the transfers themselves, its dispatches of them are not counted again.
-        rows += _of_cpu(copies, lanes)
-    begun = [row for row in rows if row.get("put") is not None]
-    puts = np.array([row["put"] for row in begun], np.int64)
-    for row, step in zip(begun, step_of(events.start_ps[puts], events.line[puts]).tolist(), strict=True):
-        row["step"] = step if step >= 0 else None
-    rows.sort(key=lambda row: (row["start_ps"], row["event"]))
-    names = schema.TABLES["copies"].names
-    return schema.table("copies", {name: [row.get(name) for row in rows] for name in names})
+    transfers = _of_tpus(events)
+    # Where the runtime shows the transfers themselves, its dispatches of them are not counted again.
+    shown = any(pc.any(part["bytes"].is_valid()).as_py() for part in transfers)
+    parts = [_of_gpus(profile, events), *transfers, *([] if shown else [_of_cpu(events, copies, lanes, step_of)])]
+    return pa.concat_tables(parts).sort_by([("start_ps", "ascending"), ("event", "ascending")])
 
 
-def _of_cpu(copies: Copies, lanes: list[int]) -> list[dict[str, Any]]:
-    device = f"cpu:{lanes[0]}" if len(lanes) == 1 else ""
-    return [
+def _rows(
+    event: Int64,
+    start_ps: Int64,
+    duration_ps: Int64,
+    size: Int64,
+    source: str,
+    device: pa.Array,
+    way: pa.Array,
+    begun: tuple[Int64, Int64] | None = None,
+) -> pa.Table:
+    """Rows of one source; durations and ``begun`` (put, step) below 0 are null, and so are sizes below 1.
+
+    ``source``: the argument that states the sizes.
+    """
+    put, step = begun or (np.full(len(event), -1, np.int64),) * 2
+    return schema.table(
+        "copies",
         {
-            "event": int(event),
-            "put": int(put) if put >= 0 else None,
+            "event": event,
+            "put": pa.array(put, mask=put < 0),
+            "step": pa.array(step, mask=step < 0),
             "device": device,
-            "direction": "to_device",
-            "start_ps": int(start),
-            "duration_ps": None if cut_off else int(end - start),
-            "bytes": None,
-            "source": "",
-        }
-        for event, put, start, end, cut_off in zip(
-            copies.event, copies.put, copies.start_ps, copies.end_ps, copies.cut_off, strict=True
-        )
-    ]
+            "direction": way,
+            "start_ps": start_ps,
+            "duration_ps": pa.array(duration_ps, mask=duration_ps < 0),
+            "bytes": pa.array(size, mask=size < 1),
+            "source": pa.array(["", source]).take(pa.array((size > 0).astype(np.int64))),
+        },
+    )
 
 
-def _of_gpus(profile: Profile, events: Events) -> list[dict[str, Any]]:
-    stated, details = events.argument("memcpy_details")
-    if not stated.any():
-        return []
+def _same(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text), count)
+
+
+def _texts(codes: Int64, text_of: Callable[[int], str]) -> pa.Array:
+    """``text_of`` of each code, asked once per distinct one."""
+    codes, place = np.unique(codes, return_inverse=True)
+    return pa.array([text_of(code) for code in codes.tolist()], pa.string()).take(pa.array(place.reshape(-1)))
+
+
+def _of_cpu(events: Events, copies: Copies, lanes: list[int], step_of: StepOf) -> pa.Table:
+    count = len(copies.event)
+    device = f"cpu:{lanes[0]}" if len(lanes) == 1 else ""
+    step = np.full(count, -1, np.int64)
+    begun = np.flatnonzero(copies.put >= 0)
+    puts = copies.put[begun]
+    step[begun] = step_of(events.start_ps[puts], events.line[puts])
+    lasted = np.where(np.array(copies.cut_off, np.bool_), -1, copies.end_ps - copies.start_ps)
+    unstated = np.zeros(count, np.int64)
+    names = _same(device, count), _same("to_device", count)
+    return _rows(copies.event, copies.start_ps, lasted, unstated, "", *names, begun=(copies.put, step))
+
+
+def _of_gpus(profile: Profile, events: Events) -> pa.Table:
+    rows, details = events.having("memcpy_details")
     planes = profile["lines"]["plane"].to_pylist()
     on_device = np.array([plane.startswith("/device:GPU:") for plane in planes] or [False], np.bool_)
-    rows = np.flatnonzero(stated & on_device[events.line])
-    texts = {code: events.text_of(code) for code in np.unique(details[rows]).tolist()}
-    out = []
-    for row in rows.tolist():
-        text = texts[int(details[row])]
-        size = _SIZE.search(text)
-        count = int(size.group(1)) if size else 0
-        out.append(
-            {
-                "event": row,
-                "device": planes[int(events.line[row])].removeprefix("/device:").lower(),
-                "direction": direction(events.names[int(events.name[row])], text),
-                "start_ps": int(events.start_ps[row]),
-                "duration_ps": _duration(events, row),
-                "bytes": count or None,
-                "source": "memcpy_details" if count else "",
-            }
-        )
-    return out
+    mine = on_device[events.line[rows]]
+    rows, details = rows[mine], details[mine]
+    # Each distinct name and text is read once.
+    first, kind = distinct(events.name[rows], details)
+    told = [events.text_of(code) for code in details[first].tolist()]
+    sizes = [int(size.group(1)) if size else 0 for size in map(_SIZE.search, told)]
+    names = (events.names[code] for code in events.name[rows[first]].tolist())
+    ways = [direction(name, text) for name, text in zip(names, told, strict=True)]
+    return _rows(
+        rows,
+        events.start_ps[rows],
+        events.duration_ps[rows],
+        np.array(sizes, np.int64)[kind],
+        "memcpy_details",
+        _texts(events.line[rows], lambda line: planes[line].removeprefix("/device:").lower()),
+        pa.array(ways, pa.string()).take(pa.array(kind)),
+    )
 
 
 def direction(name: str, details: str) -> str:
@@ -107,40 +133,34 @@ def direction(name: str, details: str) -> str:
     return "unknown"
 
 
-def _of_tpus(events: Events) -> list[dict[str, Any]]:
-    has_size, size = events.argument("size")
-    has_flow, flow = events.argument("_p")
-    joined, end_of = events.argument("_c")
+def _of_tpus(events: Events) -> list[pa.Table]:
     out = []
     for name, way in _TPU.items():
-        done = np.flatnonzero(events.named(name + _TPU_DONE) & joined)
-        ends = _by_flow(end_of[done], events.start_ps[done])
-        ordinal = events.argument("device_ordinal")[1]
-        for row in np.flatnonzero(events.named(name) & has_size).tolist():
-            start = int(events.start_ps[row])
-            # A flow's number may come again: the first end that follows.
-            later = [at for at in ends.get(int(flow[row]), []) if at >= start] if has_flow[row] else []
-            out.append(
-                {
-                    "event": row,
-                    "device": f"tpu:{int(ordinal[row])}",
-                    "direction": way,
-                    "start_ps": start,
-                    "duration_ps": later[0] - start if later else None,
-                    "bytes": int(size[row]) or None,
-                    "source": "size" if size[row] else "",
-                }
-            )
+        rows = events.rows_named(name)
+        has_size, size = events.argument_of("size", rows)
+        rows, size = rows[has_size], size[has_size]
+        done = events.rows_named(name + _TPU_DONE)
+        joined, done_flow = events.argument_of("_c", done)
+        start, end = events.start_ps[rows], events.start_ps[done[joined]]
+        has_flow, flow = events.argument_of("_p", rows)
+        until = _first_end(flow, start, done_flow[joined], end)
+        lasted = np.where(has_flow & (until >= 0), until - start, -1)
+        device = _texts(events.argument_of("device_ordinal", rows)[1], "tpu:{}".format)
+        out.append(_rows(rows, start, lasted, size, "size", device, _same(way, len(rows))))
     return out
 
 
-def _by_flow(flow: Int64, at_ps: Int64) -> dict[int, list[int]]:
-    out: dict[int, list[int]] = {}
-    for key, at in sorted(zip(flow.tolist(), at_ps.tolist(), strict=True)):
-        out.setdefault(key, []).append(at)
+def _first_end(flow: Int64, at_ps: Int64, end_flow: Int64, end_ps: Int64) -> Int64:
+    """Per flow and time the first end of that flow from then on, -1 without: a flow's number may come again."""
+    is_end = np.concatenate((np.zeros(len(flow), np.bool_), np.ones(len(end_flow), np.bool_)))
+    flows, times = np.concatenate((flow, end_flow)), np.concatenate((at_ps, end_ps))
+    order = np.lexsort((is_end, times, flows))
+    ends = np.flatnonzero(is_end[order])
+    asked = np.flatnonzero(~is_end[order])
+    place = np.searchsorted(ends, asked)
+    followed = place < len(ends)
+    asked, end = asked[followed], order[ends[place[followed]]]
+    same = flows[order[asked]] == flows[end]
+    out = np.full(len(flow), -1, np.int64)
+    out[order[asked[same]]] = times[end[same]]
     return out
-
-
-def _duration(events: Events, row: int) -> int | None:
-    duration = int(events.duration_ps[row])
-    return None if duration < 0 else duration

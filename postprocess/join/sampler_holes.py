@@ -8,13 +8,13 @@ bounded), and follows a limited number of threads.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from xprof_py.postprocess.join.columns import Int64, integers
+from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.profile import Profile
 
 HOLE_INTERVALS = 5
@@ -23,18 +23,19 @@ USUAL_PERIOD_NS = 10_000_000
 NAMED = 8
 """Holes that are listed one by one, the longest first."""
 
-Stretch = tuple[int, int, int]
-"""(thread, start_ps, end_ps) of host time that no span explained and no sample fell into."""
+Stretches = Mapping[int, Intervals]
+"""Per thread (start_ps, end_ps) of host time that no span explained and no sample fell into."""
 
 
-def diagnostics(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]) -> list[dict[str, Any]]:
+def diagnostics(profile: Profile, thread_of_line: Int64, stretches: Stretches) -> list[dict[str, Any]]:
     """Rows for holes, for threads that were left out, and for looks that came seldom; none where nothing sampled.
 
     ``stretches``: what gaps with an unknown cause rest on; ``thread_of_line`` per line of ``profile``.
     """
     run = profile.metadata.get("run") or {}
     totals = (run.get("overhead") or {}).get("stacks") or {}
-    rows = [_hole_row(profile, thread, found, totals) for thread, found in _holes(profile, thread_of_line, stretches)]
+    holes = _holes(profile, thread_of_line, stretches)
+    rows = [_hole_row(profile, thread, found, totals) for thread, found in holes]
     left_out = int(totals.get("threads_left_out") or 0)
     if left_out:
         message = "threads that launched or waited for input were not sampled: the sampler follows 64 at most"
@@ -49,7 +50,7 @@ def diagnostics(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]
     return rows
 
 
-def _holes(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]) -> list[tuple[int, list[tuple[int, int]]]]:
+def _holes(profile: Profile, thread_of_line: Int64, stretches: Stretches) -> list[tuple[int, Intervals]]:
     """Per thread with holes its (start, end) of each, the longest first."""
     samples = profile["stack_samples"]
     line, interval, at_ps = (integers(samples, name) for name in ("line", "interval_ps", "time_ps"))
@@ -57,29 +58,31 @@ def _holes(profile: Profile, thread_of_line: Int64, stretches: set[Stretch]) -> 
     out = []
     for one in np.unique(thread).tolist():
         stated = interval[(thread == one) & (interval > 0)]
-        if not len(stated):
+        if not len(stated) or one not in stretches:
             continue
         longest = HOLE_INTERVALS * int(np.median(stated))
-        looks = [profile.capture_start_ps, *np.sort(at_ps[thread == one]).tolist(), profile.capture_end_ps]
-        found = set()
-        for _, start, end in (stretch for stretch in stretches if stretch[0] == one):
-            after = bisect_left(looks, start, 1, len(looks) - 1)
-            before, behind = looks[after - 1], looks[after]
-            # A thread without a Python frame was looked at all the same.
-            if behind >= end and behind - before > longest:
-                found.add((before, behind))
-        if found:
-            out.append((one, sorted(found, key=lambda hole: (hole[0] - hole[1], hole[0]))))
+        looks = np.sort(at_ps[thread == one])
+        start, end = stretches[one]
+        after = np.searchsorted(looks, start, side="left")
+        looks = np.concatenate(([profile.capture_start_ps], looks, [profile.capture_end_ps]))
+        # A thread without a Python frame was looked at all the same.
+        unseen = (looks[after + 1] >= end) & (looks[after + 1] - looks[after] > longest)
+        hole = np.unique(after[unseen])
+        before, behind = looks[hole], looks[hole + 1]
+        if len(hole):
+            order = np.lexsort((before, before - behind))
+            out.append((one, (before[order], behind[order])))
     return out
 
 
-def _hole_row(profile: Profile, thread: int, holes: list[tuple[int, int]], totals: Mapping[str, Any]) -> dict[str, Any]:
-    name = profile["lines"]["name"][thread].as_py()
-    shown = ", ".join(f"{(end - start) / 1e9:.0f} ms from {start / 1e12:.3f} s on" for start, end in holes[:NAMED])
-    more = f", and {len(holes) - NAMED} shorter" if len(holes) > NAMED else ""
+def _hole_row(profile: Profile, thread: int, holes: Intervals, totals: Mapping[str, Any]) -> dict[str, Any]:
+    name, count = profile["lines"]["name"][thread].as_py(), len(holes[0])
+    first = zip(*(column[:NAMED].tolist() for column in holes), strict=True)
+    shown = ", ".join(f"{(end - start) / 1e9:.0f} ms from {start / 1e12:.3f} s on" for start, end in first)
+    more = f", and {count - NAMED} shorter" if count > NAMED else ""
     why = f" ({_cost(totals)})" if totals else ""
     message = f"no stack was looked at in time that stayed unknown{why}: {shown}{more}"
-    return _row(profile, "sampler_holes", f"thread {name}", len(holes), message)
+    return _row(profile, "sampler_holes", f"thread {name}", count, message)
 
 
 def _cost(totals: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,11 @@ import pyarrow as pa
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.join.columns import Events, Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
-from xprof_py.postprocess.join.gaps import GapRow
+from xprof_py.postprocess.join.gaps import METHODS, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin
 from xprof_py.postprocess.join.steps import Steps
-from xprof_py.postprocess.join.windows import Windows
+from xprof_py.postprocess.join.windows import KINDS, Breakdown, Windows
 from xprof_py.postprocess.schema import CLASSES
 
 StepOf = Callable[[Int64, Int64], Int64]
@@ -58,16 +58,17 @@ def launches_table(launches: Launches, launch_step: Int64) -> pa.Table:
 
 def waits_table(activity: HostActivity, events: Events, threads: Iterable[int], step: StepOf, ended: Int64) -> pa.Table:
     """Waits of ``threads`` for the device; ``ended``: when device work ended, sorted."""
-    waits = [(int(events.line[wait.event]), wait) for thread in threads for wait in activity.waits(thread)]
-    waits.sort(key=lambda row: (row[0], row[1].start_ps, row[1].event))
-    line = np.array([row[0] for row in waits], np.int64)
-    start = np.array([row[1].start_ps for row in waits], np.int64)
-    end = np.array([row[1].end_ps for row in waits], np.int64)
+    waits = [activity.waits(thread) for thread in threads]
+    columns = ([getattr(one, name) for one in waits] for name in ("event", "start_ps", "end_ps"))
+    event, start, end = (np.concatenate([np.empty(0, np.int64), *column]) for column in columns)
+    order = np.lexsort((event, start, events.line[event]))
+    event, start, end = event[order], start[order], end[order]
+    line = events.line[event]
     return schema.table(
         "device_waits",
         {
             "line": line,
-            "event": [row[1].event for row in waits],
+            "event": event,
             "step": _nullable(step(start, line)),
             "start_ps": start,
             "end_ps": end,
@@ -93,8 +94,11 @@ def runs_table(ops: DeviceOps, joined: RunJoin, run_step: Int64) -> pa.Table:
     )
 
 
-def steps_table(steps: Steps, line: Int64, phase: list[str], reason: list[str]) -> pa.Table:
-    """Steps; ``line`` is the line of each step's span, ``phase`` and ``reason`` as phases.py decided."""
+def steps_table(steps: Steps, events: Events, phase: list[str], reason: list[str]) -> pa.Table:
+    """Steps; ``phase`` and ``reason`` as phases.py decided."""
+    marked = steps.event >= 0
+    line = steps.thread.copy()
+    line[marked] = events.line[steps.event[marked]]
     return schema.table(
         "steps",
         {
@@ -107,6 +111,8 @@ def steps_table(steps: Steps, line: Int64, phase: list[str], reason: list[str]) 
             "end_ps": pa.array(steps.end_ps, mask=np.array(steps.open, np.bool_)),
             "phase": phase,
             "reason": reason,
+            "source": [steps.source] * len(steps.name),
+            **{name: events.amounts(name, steps.event) for name in ("tokens", "model_flops")},
         },
     )
 
@@ -117,8 +123,8 @@ def windows_table(windows: Windows) -> pa.Table:
         "windows",
         {
             "lane": windows.lane,
-            "kind": windows.kind,
-            "step": _nullable(np.array(windows.step, np.int64)),
+            "kind": _texts(windows.kind, KINDS),
+            "step": _nullable(windows.step),
             "start_ps": windows.start_ps,
             "end_ps": windows.end_ps,
         },
@@ -126,35 +132,36 @@ def windows_table(windows: Windows) -> pa.Table:
 
 
 def breakdown_table(
-    host: str,
-    steps: Steps,
-    windows: Windows,
-    rows: list[tuple[int, int, int, int, int]],
-    phase: list[str],
-    reason: list[str],
+    host: str, steps: Steps, windows: Windows, breakdown: Breakdown, phase: list[str], reason: list[str]
 ) -> pa.Table:
-    """One row per window and class; ``rows``: (window, class, exclusive, total, foreign), in picoseconds."""
-    step = [windows.step[row[0]] for row in rows]
-    in_step = [s >= 0 for s in step]
+    """One row per window and class."""
+    count = len(CLASSES)
+    window = np.repeat(np.arange(len(windows.lane)), count)
+    step = windows.step[window]
+    of_step = pa.array(step, mask=step < 0)
+
+    def said(values: list[str]) -> pa.Array:
+        return pa.array(values, pa.string()).take(of_step).fill_null("")
+
     return schema.table(
         "breakdown",
         {
-            "host": [host] * len(rows),
-            "lane": [windows.lane[row[0]] for row in rows],
-            "window": [row[0] for row in rows],
-            "step": [s if s >= 0 else None for s in step],
-            "kind": [windows.kind[row[0]] for row in rows],
-            "name": [steps.name[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-            "number": [steps.number[s] if known else None for s, known in zip(step, in_step, strict=True)],
-            "occurrence": [steps.occurrence[s] if known else None for s, known in zip(step, in_step, strict=True)],
-            "phase": [phase[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-            "reason": [reason[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-            "start_ps": [windows.start_ps[row[0]] for row in rows],
-            "window_ps": [windows.end_ps[row[0]] - windows.start_ps[row[0]] for row in rows],
-            "class": [CLASSES[row[1]] for row in rows],
-            "exclusive_ps": [row[2] for row in rows],
-            "total_ps": [row[3] for row in rows],
-            "foreign_ps": [row[4] for row in rows],
+            "host": pa.repeat(pa.scalar(host), len(window)),
+            "lane": windows.lane[window],
+            "window": window,
+            "step": of_step,
+            "kind": _texts(windows.kind[window], KINDS),
+            "name": said(steps.name),
+            "number": pa.array(steps.number, pa.int64()).take(of_step),
+            "occurrence": pa.array(steps.occurrence, pa.int32()).take(of_step),
+            "phase": said(phase),
+            "reason": said(reason),
+            "start_ps": windows.start_ps[window],
+            "window_ps": (windows.end_ps - windows.start_ps)[window],
+            "class": _texts(np.tile(np.arange(count), len(windows.lane)), CLASSES),
+            "exclusive_ps": breakdown.exclusive_ps.reshape(-1),
+            "total_ps": breakdown.total_ps.reshape(-1),
+            "foreign_ps": breakdown.foreign_ps.reshape(-1),
         },
     )
 
@@ -164,22 +171,27 @@ def _nullable(values: Int64) -> pa.Array:
     return pa.array(values, pa.int64(), mask=np.asarray(values) < 0)
 
 
-def gaps_table(rows: list[tuple[int, int, GapRow]]) -> pa.Table:
-    """Pieces of gaps with their causes; ``rows``: (lane, window, piece)."""
+def _texts(codes: Int64, texts: Sequence[str]) -> pa.Array:
+    """The text of each code."""
+    return pa.array(texts, pa.string()).take(pa.array(codes, pa.int64()))
+
+
+def gaps_table(gaps: Gaps, windows: Windows, texts: Sequence[str]) -> pa.Table:
+    """Pieces of gaps with their causes; ``texts``: what ``gaps.evidence`` numbers."""
     return schema.table(
         "gaps",
         {
-            "lane": [row[0] for row in rows],
-            "window": [row[1] for row in rows],
-            "start_ps": [row[2].start_ps for row in rows],
-            "end_ps": [row[2].end_ps for row in rows],
-            "cause": [row[2].cause for row in rows],
-            "cause_step": [row[2].cause_step if row[2].cause_step >= 0 else None for row in rows],
-            "length_ps": [row[2].length_ps for row in rows],
-            "launch": [row[2].launch if row[2].launch >= 0 else None for row in rows],
-            "method": [row[2].method for row in rows],
-            "event": [row[2].event if row[2].event >= 0 else None for row in rows],
-            "stack": [row[2].stack if row[2].stack >= 0 else None for row in rows],
-            "evidence": [row[2].evidence for row in rows],
+            "lane": windows.lane[gaps.window],
+            "window": gaps.window,
+            "start_ps": gaps.start_ps,
+            "end_ps": gaps.end_ps,
+            "cause": _texts(gaps.cause, CLASSES),
+            "cause_step": _nullable(gaps.cause_step),
+            "length_ps": gaps.length_ps,
+            "launch": _nullable(gaps.launch),
+            "method": _texts(gaps.method, METHODS),
+            "event": _nullable(gaps.event),
+            "stack": _nullable(gaps.stack),
+            "evidence": _texts(gaps.evidence, texts),
         },
     )

@@ -11,14 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.analyses import launch_bound as launching
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
+from xprof_py.postprocess.rules import code_rows
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.copy_words import copy_advice, copy_evidence, copy_rows
 from xprof_py.postprocess.rules.evidence_rows import MOST_ROWS, rows_by_class
+from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
+from xprof_py.postprocess.rules.observer import observer_notes, observer_summary
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
 from xprof_py.postprocess.rules.sampler_words import sampler_advice
+from xprof_py.postprocess.rules.throughput import throughput_summary
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -38,7 +43,7 @@ def build_summary(
     """Build the summary.
 
     ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks,
-    peaks).
+    peaks, steps_source, observer).
     ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
@@ -52,13 +57,25 @@ def build_summary(
     used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     step_ps = breakdown.step_times_ps(step_classes, phases)
+    main_steps = _of_main_name(steps, phases)
+    main_step_ps = breakdown.step_times_ps(main_steps, phases)
+    main_name = main_steps["name"][0].as_py() if main_steps.num_rows else None
     predicted = verdict_rule.prediction(tables["replay"])
     notes = list(diagnostics)
     if shares is None:
-        notes.append(_no_steps(steps))
+        notes.append(_no_steps(steps, notes))
+    observer = observer_summary(processes)
+    notes += observer_notes(observer)
     if len(processes) > 1:
         notes.append(_unaligned(len(processes)))
+    memory = memory_summary(tables)
+    if memory is None:
+        notes.append(memory_unknown())
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
+    code = code_rows.compiled_code(tables, shares, lanes=lanes, whole_s=whole_s)
+    moved = code_rows.communication(tables["communication"], lanes=lanes, steps=len(step_ps), whole_s=whole_s)
+    launched = code_rows.launch_bound(launching.over_steps(tables["launch_bound"], phases), lanes=lanes)
+    code_evidence = code_rows.finding_evidence(code)
     evidence = rows_by_class(
         gaps=tables["evidence"],
         ops=ops,
@@ -69,6 +86,13 @@ def build_summary(
         steps=len(step_ps),
         lanes=lanes,
         whole_s=whole_s,
+        first={
+            "compute": code_evidence[:1],
+            "memory": code_evidence[:1],
+            "collective": code_rows.communication_evidence(moved, "collective"),
+            "host_device": code_rows.communication_evidence(moved, "host_device"),
+            "host": code_rows.launch_evidence(launched),
+        },
     )
     ahead = run_ahead_summary(tables["run_ahead"], phases)
     copies = copy_rows(tables["copy_sizes"], phases)
@@ -77,19 +101,22 @@ def build_summary(
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
         "capture": processes[0]["capture"] if processes else None,
-        "steps": counts,
-        "step_ms": _quantiles(breakdown.step_times_ps(_of_main_name(steps, phases), phases)),
+        "steps": {**counts, "source": _steps_source(processes)},
+        "step_ms": _quantiles(main_step_ps),
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": _verdict(shares, predicted, evidence, processes, ahead, copies),
+        "verdict": _verdict(shares, predicted, evidence, processes, launched, ahead, copies),
         "run_ahead": ahead,
         "copies": copies,
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
         "straggler": None,
-        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), tables["roofline"]),
+        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), tables["roofline"], lanes),
+        "compiled_code": code,
+        "communication": moved,
+        "launch_bound": launched,
         "roofline": roofline_summary(
             processes,
             tables["roofline"],
@@ -97,6 +124,8 @@ def build_summary(
             window_ps=int(pc.sum(used["window_ps"]).as_py() or 0),
             lanes=lanes,
         ),
+        "memory": memory,
+        "throughput": throughput_summary(tables["throughput"], main_name, main_step_ps),
         "op_phases": _op_phases(tables["op_phases"], lanes),
         "compiles": {
             **_compiles(tables["compile_times"]),
@@ -106,6 +135,7 @@ def build_summary(
         "slowest_steps": _slowest(steps),
         "unknown": _unknown(tables["evidence"], phases, lanes, whole_s),
         "overhead": _overhead(processes),
+        "observer": observer,
         "diagnostics": _counted(notes),
     }
 
@@ -115,18 +145,21 @@ def _verdict(
     predicted: verdict_rule.Prediction | None,
     evidence: dict[str, list[dict[str, Any]]],
     processes: Sequence[dict[str, Any]],
+    launched: dict[str, Any] | None,
     ahead: dict[str, Any] | None,
     copies: list[dict[str, Any]],
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
-    found = verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
+    advice = {"host": launched["advice"]} if launched is not None and launched["mostly"] else {}
+    has_device = any(p["devices"] for p in processes)
+    found = verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
     name = found["bottleneck"]
     more = unblock_advice(name, ahead, found["step_ms"]) + copy_advice(name, copies) + sampler_advice(name, processes)
     return {**found, "advice": found["advice"] + more}
 
 
-def _no_steps(steps: pa.Table) -> dict[str, Any]:
+def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if steps.num_rows:
         unmeasured = steps.filter(pc.equal(steps["phase"], "unmeasured"))["reason"].to_pylist()
         reason = Counter(unmeasured).most_common(1)
@@ -134,8 +167,16 @@ def _no_steps(steps: pa.Table) -> dict[str, Any]:
             f": {reason[0][0]}" if reason else ""
         )
     else:
+        refused = [note["message"] for note in notes if note["code"] == "steps_not_inferred"]
         why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
+        why = refused[0] if refused else why
     return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
+
+
+def _steps_source(processes: Sequence[dict[str, Any]]) -> str | None:
+    """annotated, inferred, or "annotated and inferred" where processes differ; None without steps."""
+    found = {process.get("steps_source") for process in processes} - {None}
+    return " and ".join(sorted(found)) or None
 
 
 def _unaligned(count: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Small single-process JAX (CPU) trainings, each with one planted bottleneck, recorded with the SDK.
 
-    python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations]
+    python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations] [--no-steps]
 
---no-annotations leaves the program its steps alone: what the rest went into is for the stack sampler to say.
+--no-annotations leaves the program its steps alone: what the rest went into is for the stack sampler to say. --no-steps
+takes the steps away.
 The run folder gets what ``capture`` records, and ``measured.json``: what the program itself knows about its steps, for
 a test to compare with the answer that comes from the recording alone:
 
@@ -36,25 +37,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xprof_py import capture, step
+from xprof_py import capture
 from xprof_py import checkpoint as annotated_checkpoint
+from xprof_py import input_wait as annotated_wait
+from xprof_py import step as annotated_step
 from xprof_py import trace as annotated_trace
 from xprof_py import wrap_input as annotated_input
 
 WARM_UP_STEPS = 2
 SLOW_INPUT_S = 0.05
 IDLE_S = 0.03
+TINY_CALLS = 400
 
 random = np.random.default_rng(0)
 annotate = True
+mark_steps = True
 
 
 def trace(name: str) -> Any:
     return annotated_trace(name) if annotate else nullcontext()
 
 
+def step(number: int) -> Any:
+    return annotated_step(number) if mark_steps else nullcontext()
+
+
 def checkpoint() -> Any:
     return annotated_checkpoint() if annotate else nullcontext()
+
+
+def input_wait() -> Any:
+    return annotated_wait() if annotate else nullcontext()
 
 
 def wrap_input(batches: Any) -> Any:
@@ -137,9 +150,9 @@ def small_batch(_: int) -> np.ndarray:
     return np.ones((64, 256), np.float32)
 
 
-def decode_slowly(_: int) -> np.ndarray:
-    """A slow decoder: hashes in Python until SLOW_INPUT_S is over."""
-    end = time.perf_counter() + SLOW_INPUT_S
+def decode_slowly(_: int, seconds: float = SLOW_INPUT_S) -> np.ndarray:
+    """A slow decoder: hashes in Python until ``seconds`` are over."""
+    end = time.perf_counter() + seconds
     batch = np.zeros((64, 256), np.float32)
     while time.perf_counter() < end:
         digest = hashlib.sha256(batch.tobytes()[:64]).digest()
@@ -262,6 +275,66 @@ def idle_bound(removed: bool) -> Workload:
     return Workload(small_batch, train, mlp_step, (mlp.parameters, small_batch(0)))
 
 
+def launch_bound(removed: bool) -> Workload:
+    """Every step calls a tiny jitted function TINY_CALLS times. Removed: one program does the same in a scan."""
+    add = jax.jit(lambda values: values + 1.0)
+    all_at_once = jax.jit(lambda values: jax.lax.scan(lambda v, _: (v + 1.0, None), values, length=TINY_CALLS)[0])
+    start = jnp.zeros((8,), jnp.float32)
+
+    def train(_: int, __: Any) -> None:
+        values = start
+        with stopwatch.phase("dispatch"), trace("train"):
+            if removed:
+                values = all_at_once(values)
+            else:
+                for _call in range(TINY_CALLS):
+                    values = add(values)
+        with stopwatch.phase("wait"):
+            values.block_until_ready()
+
+    return Workload(lambda _: None, train, add, (start,))
+
+
+@jax.jit
+def add_gradient(parameters: list[jax.Array], gradients: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+    def loss_of(parameters: list[jax.Array]) -> jax.Array:
+        h = x
+        for weights in parameters:
+            h = jnp.tanh(h @ weights)
+        return (h**2).mean()
+
+    return [sum_ + new for sum_, new in zip(gradients, jax.grad(loss_of)(parameters), strict=True)]
+
+
+@jax.jit
+def update(parameters: list[jax.Array], gradients: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+    """The parameters after a step, and gradients of zero for the next one."""
+    moved = [w - 0.1 * g for w, g in zip(parameters, gradients, strict=True)]
+    return moved, [jnp.zeros_like(g) for g in gradients]
+
+
+def accumulation_bound(removed: bool) -> Workload:
+    """Four gradients and an update are a step; every micro-batch is decoded while the training waits for it."""
+    parameters = [square(256), square(256)]
+    gradients = [jnp.zeros_like(w) for w in parameters]
+
+    def load_batch() -> np.ndarray:
+        return small_batch(0) if removed else decode_slowly(0, SLOW_INPUT_S / 4)
+
+    def train(_: int, __: Any) -> None:
+        nonlocal parameters, gradients
+        for _ in range(4):
+            with stopwatch.phase("input"), input_wait():
+                x = load_batch()
+            with stopwatch.phase("compute"):
+                gradients = add_gradient(parameters, gradients, x)
+        with stopwatch.phase("compute"):
+            parameters, gradients = update(parameters, gradients)
+            jax.block_until_ready(parameters)
+
+    return Workload(lambda _: None, train, add_gradient, (parameters, gradients, small_batch(0)))
+
+
 WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "input": input_bound,
     "neutral_input": neutral_input_bound,
@@ -271,6 +344,8 @@ WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "compute": compute_bound,
     "checkpoint": checkpoint_bound,
     "idle": idle_bound,
+    "launches": launch_bound,
+    "accumulation": accumulation_bound,
 }
 
 
@@ -311,9 +386,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--cause-removed", action="store_true", help="the same training without its planted bottleneck")
     parser.add_argument("--no-annotations", action="store_true", help="only the steps are annotated")
+    parser.add_argument("--no-steps", action="store_true", help="the steps are not annotated")
     options = parser.parse_args()
-    global annotate
+    global annotate, mark_steps
     annotate = not options.no_annotations
+    mark_steps = not options.no_steps
 
     monitoring: list[tuple[int, str, float | None, dict[str, str]]] = []
 
