@@ -144,8 +144,8 @@ TABLES: dict[str, pa.Schema] = {
     # of whoever stamps; sending is stamped m before t, reading t before m. `wait2_ns` (`wait4_ns`): how long the packet
     # had lain in the reader's kernel at 2 (4), null where it does not say; it ends before t and m are read. `outcome`:
     # answered; lost (no answer in 1 s), refused (nobody listens there), not_sent (no route, say): then stamps 2 to 4
-    # are null. `session` is the random number of this process's prober (metadata["probe"]["session"]), `peer_session` that of the one that answered;
-    # `address`: where, as configured.
+    # are null. `session` is the random number of this process's prober (metadata["probe"]["session"]), `peer_session`
+    # that of the one that answered; `address`: where, as configured.
     "clock_samples": _schema(
         ("session", pa.uint64()), ("address", _name), ("peer_session", pa.uint64(), True), ("outcome", _name), *_STAMPS
     ),

@@ -92,7 +92,11 @@ static uint64_t cost_ns(const struct run *r) { return r->exchanges < 50 ? FIRST_
 
 static uint64_t rejects(const struct run *r) { return r->totals->malformed + r->totals->bad_token + r->totals->replayed; }
 
-static void tell(char *place, size_t room, const char *text) { snprintf(place, room, "%s", text); }
+static void tell(char *place, size_t room, const char *restrict text) {
+    size_t bytes = strnlen(text, room - 1);
+    memcpy(place, text, bytes);
+    place[bytes] = 0;
+}
 
 static void tell_errno(char *place, size_t room, int error) {
     char text[96];

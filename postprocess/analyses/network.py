@@ -10,8 +10,8 @@ Per host, address that it asks and second of its clock:
 - round trip = m4 - m1, all of them together.
 
 All on CLOCK_MONOTONIC, each difference on one host's, so that neither a clock's error nor its steps enter. An rtt below
-0 (clocks read a few hundred ns after a packet's stamp) counts as 0. Medians and p99 come from bins of 1/16 octave (3 %),
-clipped to the exact least and most.
+0 (clocks read a few hundred ns after a packet's stamp) counts as 0. Medians and p99 come from bins of 1/16 octave
+(3 %), clipped to the exact least and most.
 """
 
 from __future__ import annotations
