@@ -17,6 +17,7 @@
 #include "probe/sockets.h"
 #include "recorder/clock.h"
 #include "recorder/exchanges.h"
+#include "recorder/recorder.h"
 
 #define CHECK(claim)                                                        \
     do {                                                                    \
@@ -350,11 +351,12 @@ static void a_peer_that_dies_is_refused_and_one_that_comes_back_is_asked_again(v
     int fd = own_socket(AF_INET, &port);
     xpr_exchanges_reset();
     CHECK(xpr_probe_start(options_for("127.0.0.1", port, false)) == 0);
-    play_peer(fd, 0, 1, 300);
+    play_peer(fd, 0, 1, 600);
     close(fd);
-    pause_ms(700);
+    /* A request that lay unread in the socket as it was closed is lost, a second later; only the next one is refused. */
+    pause_ms(2000);
     struct collected c = collect();
-    CHECK(c.of[XPR_EXCHANGE_ANSWERED] >= 4 && c.of[XPR_EXCHANGE_REFUSED] >= 1 && c.of[XPR_EXCHANGE_REFUSED] <= 6);
+    CHECK(c.of[XPR_EXCHANGE_ANSWERED] >= 4 && c.of[XPR_EXCHANGE_REFUSED] >= 1 && c.of[XPR_EXCHANGE_REFUSED] <= 8);
     fd = socket(AF_INET, SOCK_DGRAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0);
@@ -408,6 +410,56 @@ static void a_full_table_drops_and_counts(void) {
     CHECK(collect().count == 0);
 }
 
+/* What a finished shard says of exchanges: those in it, and the totals. */
+static uint64_t record_exchanges(uint64_t budget_bytes, int count, struct xpr_prober_record *totals) {
+    char path[4096];
+    const char *folder = getenv("TMPDIR");
+    struct xpr_report recorded;
+    snprintf(path, sizeof path, "%s/test_probe_%d.xpr", folder ? folder : "/tmp", (int)getpid());
+    CHECK(xpr_recorder_start(path, budget_bytes, 4096) == 0);
+    xpr_add_probe(0, 42, "9473");
+    xpr_add_probe(1, 0, "node0:9473");
+    struct xpr_exchange_record record = {.peer = 1, .t1_ns = 7};
+    for (int i = 0; i < count; i++) {
+        xpr_add_exchange(&record);
+        if (i % 400 == 399) pause_ms(60);
+    }
+    struct xpr_prober_record at_end = {.served = 3};
+    if (count) xpr_set_prober_totals(&at_end);
+    CHECK(xpr_recorder_off() != 0);
+    xpr_recorder_finish(30000000000, 0, 0, &recorded);
+    CHECK(recorded.finished);
+
+    FILE *file = fopen(path, "rb");
+    CHECK(file && fseek(file, sizeof(struct xpr_shard_header), SEEK_SET) == 0);
+    struct xpr_chunk_header chunk;
+    uint64_t found = 0;
+    memset(totals, 0, sizeof *totals);
+    while (fread(&chunk, sizeof chunk, 1, file) == 1) {
+        char *body = malloc(chunk.bytes + 1);
+        CHECK(body && fread(body, 1, chunk.bytes, file) == chunk.bytes);
+        if (chunk.type == XPR_CHUNK_PROBES) CHECK(memcmp(body + sizeof(struct xpr_probe_record), "9473", 4) == 0);
+        if (chunk.type == XPR_CHUNK_EXCHANGES) {
+            CHECK(((const struct xpr_exchange_record *)(const void *)body)->t1_ns == 7);
+            found += chunk.bytes / sizeof record;
+        }
+        if (chunk.type == XPR_CHUNK_PROBER) memcpy(totals, body, sizeof *totals);
+        free(body);
+    }
+    fclose(file);
+    unlink(path);
+    return found;
+}
+
+static void a_shard_holds_the_exchanges_and_past_its_budget_counts_them(void) {
+    struct xpr_prober_record totals;
+    CHECK(record_exchanges(1 << 20, 1200, &totals) == 1200);
+    CHECK(totals.written == 1200 && totals.dropped == 0 && totals.served == 3);
+    uint64_t found = record_exchanges(1 << 16, 1200, &totals);
+    CHECK(found < 1200 && totals.written == found && totals.written + totals.dropped == 1200);
+    CHECK(record_exchanges(1 << 20, 0, &totals) == 0 && totals.written == 0 && totals.served == 0);
+}
+
 /* The child has no thread and not the port; it may have a prober of its own, while the parent's goes on. */
 static void a_forked_child_has_no_prober(void) {
     uint16_t port;
@@ -425,7 +477,8 @@ static void a_forked_child_has_no_prober(void) {
         stop();
         close(to);
         close(fd);
-        exit(0);
+        /* Not exit: what the recorder's drainer had in hand is lost memory in the child, on purpose. */
+        _exit(0);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -478,6 +531,7 @@ int main(void) {
     what_cannot_work_is_told();
     an_address_of_the_mesh_that_is_ours_is_answered_at();
     a_full_table_drops_and_counts();
+    a_shard_holds_the_exchanges_and_past_its_budget_counts_them();
     a_forked_child_has_no_prober();
     descriptors_that_are_no_longer_the_probers_are_left_alone();
     return 0;
