@@ -327,7 +327,9 @@ TABLES: dict[str, pa.Schema] = {
         ("join", pa.string()),
     ),
     # Outermost steps of the process in order of host start, then nested ones. phase: warmup, steady, outlier, partial,
-    # unmeasured; `reason` says why, empty for steady. `parent` is the enclosing step's row for nested steps.
+    # unmeasured; `reason` says why, empty for steady. `parent` is the enclosing step's row for nested steps. source:
+    # annotated, inferred (from the order of launches: their `line` is one of the thread's). `tokens`, `model_flops`:
+    # what `step` was given of them.
     "steps": _schema(
         ("name", pa.string()),
         ("number", pa.int64()),
@@ -338,6 +340,9 @@ TABLES: dict[str, pa.Schema] = {
         ("end_ps", pa.int64(), True),
         ("phase", pa.string()),
         ("reason", pa.string()),
+        ("source", pa.string()),
+        ("tokens", pa.int64(), True),
+        ("model_flops", pa.int64(), True),
     ),
     # kind: step, head, tail, nested. Head, steps and tail of a lane tile the capture; nested ones divide a step's
     # window and enter no sum.

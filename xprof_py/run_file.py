@@ -12,7 +12,8 @@ Fields (JSON; absent or null where nothing is known):
     process_index, process_count    JAX's; the launcher's where JAX does not say or runs each process by itself
     clock_domain                of processes with one CLOCK_REALTIME: the boot_id, or what XPROF_PY_CLOCK_DOMAIN says
     hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
-    capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes, block_error
+    capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes,
+                                model_flops_per_token, block_error
     start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler
@@ -30,6 +31,9 @@ Fields (JSON; absent or null where nothing is known):
                                 go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out; probe:
                                 cpu_ns of wall_ns, postponed (bursts, to stay within its share), served, and packets
                                 ignored: malformed, bad_token, replayed, late, rate_limited (null: not known)
+    observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
+                                inside_ns, after_ns}, each at most 64 times from a step's start to the next one's;
+                                after: from when the files were written. null for a whole block
     messages                    [{severity, message}]
 """
 
@@ -118,5 +122,6 @@ def first_document(folder: RunFolder, capture: Mapping[str, Any]) -> dict[str, A
         "collectors": {},
         "files": {},
         "overhead": {},
+        "observer": None,
         "messages": [],
     }

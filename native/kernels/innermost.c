@@ -176,6 +176,12 @@ static bool is_inside_alike(const open_stack *stack, const span *opened) {
     return top->says == opened->says && top->end_ps >= opened->end_ps;
 }
 
+/* Of two spans of one interval the one that says more is the inner one, whichever comes first in the file. */
+static bool is_outer_twin(const span *opened, const span *before) {
+    return opened->start_ps == before->start_ps && opened->end_ps == before->end_ps &&
+           (opened->says & ~XPR_SAYS_ALONE) < (before->says & ~XPR_SAYS_ALONE);
+}
+
 int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const xpr_keep *keep, int8_t strong,
                   bool join_alike, xpr_pieces *pieces) {
     memset(pieces, 0, sizeof *pieces);
@@ -183,13 +189,15 @@ int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const 
     reading at = {.line = line, .more = more, .row = line->first, .strong = strong, .strong_until = INT64_MIN};
     find_of_line(&at);
     int64_t now = INT64_MIN, start_ps;
+    span before = {INT64_MIN, INT64_MIN, -1, -1};
     size_t place = 0;
     bool fits = true;
     /* Behind the last interval there is nothing to write. */
     int64_t last_ps = keep->count ? keep->end_ps[keep->count - 1] : INT64_MIN;
     while (fits && now < last_ps && next_start(&at, &start_ps)) {
         span opened = take(&at);
-        if (is_hidden(&at, opened.says, opened.end_ps)) continue;
+        if (is_hidden(&at, opened.says, opened.end_ps) || is_outer_twin(&opened, &before)) continue;
+        before = opened;
         if (join_alike && is_inside_alike(&stack, &opened)) continue;
         if (is_strong(opened.says, strong) && opened.end_ps > at.strong_until) at.strong_until = opened.end_ps;
         fits = advance(&stack, &now, start_ps, keep, &place, join_alike, pieces);

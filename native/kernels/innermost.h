@@ -53,7 +53,7 @@ typedef struct {
 } xpr_pieces;
 
 /* At every moment the innermost open span that says `strong` or more decides; without one, the innermost span.
- * Neighbouring pieces of one decider are one piece. With `join_alike` those that say the same are, whoever decides,
+ * Of spans of one interval the one that says most is the innermost. Neighbouring pieces of one decider are one piece. With `join_alike` those that say the same are, whoever decides,
  * unless XPR_SAYS_ALONE is set in what they say. */
 enum { XPR_SAYS_ALONE = 0x40 };
 int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const xpr_keep *keep, int8_t strong,

@@ -20,6 +20,7 @@ from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
 from xprof_py.postprocess.join.gaps import METHODS, Ends, GapCauses, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
+from xprof_py.postprocess.join.inferred_steps import infer_steps
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
 from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_bound
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
@@ -69,6 +70,11 @@ class _Join:
         )
         self.launches: Launches = read_launches(self.events, self.host_line)
         self.ops: DeviceOps = read_ops(profile, self.events)
+        self.program_name = self._program_names()
+        self.program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
+        self.diagnostics: list[dict[str, object]] = []
+        if not len(self.steps.event) and len(self.ops.run_id):
+            self._infer_steps()
         self.memory_bound: MemoryBound = classify_memory_bound(profile, self.ops)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
         starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
@@ -78,26 +84,39 @@ class _Join:
             self.events, self.thread_of_line, self.host_line, self.launches, self.activity, self.end
         )
         add_copies(self.ops, self.copies)
-        self.program_name = self._program_names()
         self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
-        program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
         self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
         self.joined: RunJoin = join_runs(
             self.ops,
             self.launches,
             self.launch_step,
-            program_key,
+            self.program_key,
             drained_end=profile.metadata.get("drained"),
-            drained_start=self._first_compiled_here(program_key),
+            drained_start=self._first_compiled_here(self.program_key),
         )
         self.run_step, self.run_nested = self._run_steps()
-        self.diagnostics: list[dict[str, object]] = []
         planes = set(profile["lines"]["plane"].to_pylist())
         self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
         # Without its device a step must not pass for one of a program that has none.
         self.no_device = str(profile.metadata.get("no_device") or "")
         if self.unread_planes:
             self.no_device = "the work of its GPU or TPU is not joined in this version"
+
+    def _infer_steps(self) -> None:
+        found = infer_steps(
+            self.profile,
+            self.ops,
+            self.launches,
+            self.thread_of_line,
+            self.activity,
+            self.program_key,
+            self.program_name,
+        )
+        if found.steps is None:
+            self._note("note", "steps_not_inferred", 1, found.words)
+        else:
+            self.steps = found.steps
+            self._note("note", "steps_inferred", len(self.steps.event), found.words)
 
     def _host_lines(self) -> Bool:
         """Lines of threads that run the user's program. XLA's own pools are lines of other names."""
@@ -300,6 +319,8 @@ class _Join:
             cut_off_puts,
             [int(self.run_step[run]) for run in self._unfinished_runs()],
         )
+        if steps.source == "inferred":
+            partial.setdefault(0, "where it began is not known: no step was found before it")
         for step in self._begun_before(windows):
             partial.setdefault(step, "work launched before the capture was in flight")
         for found, name in ((warm, "warmup"), (partial, "partial")):
@@ -430,7 +451,6 @@ class _Join:
                 pa.Table.from_pylist(self.diagnostics, schema=schema.TABLES["diagnostics"]),
             ]
         )
-        step_line = self.events.line[self.steps.event] if len(self.steps.event) else np.empty(0, np.int64)
         return self.profile.with_tables(
             diagnostics=diagnostics,
             **self.memory_bound.tables,
@@ -438,7 +458,7 @@ class _Join:
             ops=tables.ops_table(self.ops),
             launches=tables.launches_table(self.launches, self.launch_step),
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
-            steps=tables.steps_table(self.steps, step_line, phase, reason),
+            steps=tables.steps_table(self.steps, self.events, phase, reason),
             windows=tables.windows_table(windows),
             gaps=tables.gaps_table(gaps, windows, texts),
             compiles=self.compiles.table(),

@@ -148,6 +148,9 @@ class _Thread:
         self.waits: list[int] = waits.tolist()
         self.ends: list[int] = segments.end_ps[waits].tolist()
         self.work: list[int] = target[waits].tolist()
+        self._also: list[int] = segments.also.tolist()
+        self._also_begin: list[int] = np.searchsorted(segments.also_of, waits, side="left").tolist()
+        self._also_end: list[int] = np.searchsorted(segments.also_of, waits, side="right").tolist()
         self.waited: list[int] = []
         """How long each wait so far takes in the replay; the last one may still be going on, at its own length."""
         self._moved: list[int] = [0]
@@ -160,6 +163,10 @@ class _Thread:
     def own_length(self, wait: int) -> int:
         """The measured length of a wait."""
         return self._kept[self.waits[wait]]
+
+    def waited_for(self, wait: int) -> list[int]:
+        """The rows of all work that a wait waits for."""
+        return [self.work[wait], *self._also[self._also_begin[wait] : self._also_end[wait]]]
 
     def start_of(self, segment: int) -> int:
         """Where a segment begins in the replay, whose every earlier wait is known."""
@@ -233,7 +240,7 @@ class _Replay:
                 length = 0
             elif row not in self._asked:
                 woke = 0 if self._removed == _DEVICE_WAIT else state.ends[wait] - self._end[row]
-                length = max(self.end_of(row) - now, 0) + woke
+                length = max(now, *(self.end_of(awaited) for awaited in state.waited_for(wait))) - now + woke
             state.settle(wait, length)
             state.advancing = False
 

@@ -19,6 +19,7 @@ from conformance.trace_events import build_lines
 from conformance.xspace_bytes import xspace_of
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown, communication, launch_bound
+from xprof_py.postprocess.fleet.analysis import partials, reduce_partials
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.xspace import read_xspace
@@ -51,6 +52,21 @@ def test_the_answer_is_the_one_worked_out_by_hand(name: str, way: str, tmp_path:
     assert broken(joined, partial) == []
     wrong = differences(case, answer_of(joined, partial))
     assert not wrong, "\n".join([case.title, *wrong])
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [(name, way) for name, way in RUNS if read_case(CASES[name]).verdict is not None]
+)
+def test_the_verdict_is_the_one_worked_out_by_hand(name: str, way: str, tmp_path: Path) -> None:
+    case = read_case(CASES[name])
+    found = reduce_partials([partials(read_profile(case, way, tmp_path))], []).summary["verdict"]
+    assert case.verdict is not None
+    if case.verdict.bottleneck is None:
+        assert found is None
+        return
+    assert found["bottleneck"] == case.verdict.bottleneck
+    without_ps = case.verdict.without_ps
+    assert found["step_ms_without"] == (None if without_ps is None else pytest.approx(without_ps / 1e9, abs=1e-9))
 
 
 @pytest.mark.parametrize("name", [name for name, way in RUNS if way == "bytes"])
