@@ -25,7 +25,7 @@ enum {
     FIRST_COST_NS = 15000, /* of one exchange, until it is known */
 };
 static const int64_t START_NS = 5 * SECOND, LOST_NS = SECOND, SLICE_NS = 10 * MS, CREDIT_NS = 5 * MS, LONGEST_POLL_NS = 250 * MS,
-                     POSTPONE_NS = 100 * MS, HEARD_NS = 120 * SECOND;
+                     POSTPONE_NS = 100 * MS, HEARD_NS = 600 * SECOND;
 
 struct peer {
     struct xpr_socket socket;
@@ -103,13 +103,19 @@ static void tell_errno(char *place, size_t room, int error) {
     tell(place, room, strerror_r(error, text, sizeof text));
 }
 
+/* What the exchanges may have cost until now. */
+static uint64_t allowed_cpu_ns(const struct run *r, int64_t now_ns) {
+    return (uint64_t)(CREDIT_NS + (now_ns - r->began_ns) / 1000000 * SHARE_PER_MILLION);
+}
+
 /* --- the server --------------------------------------------------------------------------------------------------- */
 
 /* The mean distance between the bursts of one client at which all of them together stay within the share; where this
- * process asks others as well, within half of it. */
-static uint32_t wanted_interval_us(const struct run *r) {
+ * process asks others as well, within half of it. Twice that while more has been used than allowed. */
+static uint32_t wanted_interval_us(const struct run *r, int64_t now_ns) {
     uint64_t share = r->peer_count ? SHARE_PER_MILLION / 2 : SHARE_PER_MILLION;
     uint64_t interval_us = r->client_count * XPR_BURST * cost_ns(r) * 1000 / share;
+    if (own_cpu_ns(r) > allowed_cpu_ns(r, now_ns)) interval_us *= 2;
     return interval_us > UINT32_MAX ? UINT32_MAX : (uint32_t)interval_us;
 }
 
@@ -123,7 +129,7 @@ static void answer(struct run *r, const struct xpr_packet *request, const struct
         .t2_ns = t2_ns,
         .m2_ns = m2_ns,
         .wait2_ns = wait2_ns,
-        .interval_us = wanted_interval_us(r),
+        .interval_us = wanted_interval_us(r, m2_ns),
     };
     reply.m3_ns = monotonic_ns();
     reply.t3_ns = xpr_clock_read_ns(CLOCK_REALTIME);
@@ -259,6 +265,8 @@ static void listen_to(struct run *r, struct peer *p) {
             keep(r, p, XPR_EXCHANGE_ANSWERED, &reply, record);
             p->failures = 0;
             p->least_gap_ns = (int64_t)reply.interval_us * 1000;
+            /* The server has become busier than it was when the next burst was planned. */
+            if (p->next_burst_ns - record.m4_ns < p->least_gap_ns / 4) p->next_burst_ns = record.m4_ns + around(r, p->least_gap_ns);
         }
     }
 }
@@ -266,7 +274,7 @@ static void listen_to(struct run *r, struct peer *p) {
 /* Begins and goes on with bursts whose time has come, ends what has waited too long. Returns when to look again. */
 static int64_t attend(struct run *r, int64_t now_ns) {
     int64_t next_ns = now_ns + LONGEST_POLL_NS;
-    int64_t allowed_ns = CREDIT_NS + (now_ns - r->began_ns) / 1000000 * SHARE_PER_MILLION;
+    bool may_begin = own_cpu_ns(r) < allowed_cpu_ns(r, now_ns);
     r->first_peer++;
     for (uint32_t i = 0; i < r->peer_count; i++) {
         /* Not always the same first: the last would get what the others leave of the share. */
@@ -274,14 +282,15 @@ static int64_t attend(struct run *r, int64_t now_ns) {
         if (p->socket.fd < 0) continue;
         if (p->waiting && now_ns - p->m1_ns >= LOST_NS) fail(r, p, XPR_EXCHANGE_LOST, now_ns);
         if (!p->waiting && !p->burst_left && now_ns >= p->next_burst_ns) {
-            if ((int64_t)own_cpu_ns(r) >= allowed_ns) {
+            if (!may_begin) {
                 r->totals->postponed++;
                 p->next_burst_ns = now_ns + around(r, POSTPONE_NS);
             } else {
                 int64_t gap_ns = now_ns - r->began_ns < START_NS ? 120 * MS : 400 * MS;
                 if (gap_ns < p->least_gap_ns) gap_ns = p->least_gap_ns;
                 p->next_burst_ns = now_ns + around(r, gap_ns);
-                p->burst_left = XPR_BURST;
+                /* At first one, to hear how often the server wants to be asked. */
+                p->burst_left = p->sequence ? XPR_BURST : 1;
             }
         }
         if (!p->waiting && p->burst_left) ask(r, p);

@@ -3,8 +3,8 @@
  * An exchange is a request and its reply with four stamps, t1 to t4 (shard_format.h): the host clocks' difference lies
  * between t3 - t4 and t2 - t1, whatever else happened. Exchanges come in bursts of XPR_BURST, one after the other, at
  * random distances: about 33 a second for each peer in the first 5 s and 10 a second later, but never so many that the
- * thread uses more than 0.08 % of a core, plus 5 ms for the start: then bursts are put off, and counted. A server whose
- * clients would cost it more tells them to ask less often.
+ * thread uses more than 0.08 % of a core, plus 5 ms for the start: then bursts are put off, and counted. A server tells
+ * its clients how often they may ask for it to stay within that; the first exchange with a peer comes alone for this.
  *
  * Packets without the job's token, malformed ones and those seen before are counted and otherwise ignored. The server
  * reads at most 200 packets in 10 ms, at about 1 us each; what the kernel must drop beyond that is counted as well.
