@@ -39,11 +39,13 @@ def partial(profile: Profile) -> pa.Table:
     """Per outermost step of one joined profile: its time over all lanes as measured and as replayed without each class.
 
     Columns of _SCHEMA; `removed` is "nothing" or a class of schema.CLASSES that takes any time in the step windows.
+    No rows where the steps are those of a device's line `Steps`: what the host did for them is not known.
     """
     breakdown = profile["breakdown"]
     present = breakdown.filter(pc.and_(pc.equal(breakdown["kind"], "step"), pc.greater(breakdown["exclusive_ps"], 0)))
     classes = [name for name in CLASSES if name in set(present["class"].unique().to_pylist())]
-    if not classes:
+    # Steps of a device's own line have no thread whose work could be moved.
+    if not classes or "steps_line" in profile["runs"]["join"].to_pylist():
         return _SCHEMA.empty_table()
     steps = profile["steps"].filter(pc.is_null(profile["steps"]["parent"]))
     table = profile["windows"]

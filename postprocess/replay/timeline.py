@@ -23,7 +23,6 @@ from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 WOKE_PS, WOKE_PART = 10**9, 10
 """A thread that waited for the device without a note of it goes on within 1 ms of the work's end, or within a tenth of
 the wait: on a machine with busy cores a thread takes a time slice of a few milliseconds to wake up."""
-_HOST_DEVICE = CLASSES.index("host_device")
 _UNKNOWN = CLASSES.index("unknown")
 
 
@@ -148,7 +147,7 @@ def _read_work(profile: Profile, events: Events, threads: Int64, ops: _Ops) -> W
     place = np.searchsorted(events.start_ps[puts], low, side="right") - 1
     put = np.where(place >= 0, puts[place], ops.event[copies]) if len(puts) else ops.event[copies]
     copied = np.zeros((len(copies), len(BUSY_CLASSES)), np.int64)
-    copied[:, _HOST_DEVICE] = high - low
+    copied[np.arange(len(copies)), ops.class_code[copies]] = high - low
     columns = (
         (integers(runs, "lane"), ops.lane[copies]),
         (start, low),
