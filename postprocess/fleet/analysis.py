@@ -23,6 +23,7 @@ from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.fleet.questions import QUESTIONS
+from xprof_py.postprocess.fleet.ranks import one_of_each_rank
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
@@ -82,10 +83,12 @@ def load_processes(sources: Sources) -> tuple[list[Profile], list[dict[str, Any]
         for e in failures
     ]
     _refuse_two_runs(read)
+    read, of_ranks = one_of_each_rank(read)
+    rows += of_ranks
     names = [profile.host for _, profile in read]
     for source, profile in read:
         host = profile.host if names.count(profile.host) == 1 else f"{profile.host}:{source.key}"
-        where = [str(path) for path in (source.xspace, source.shard) if path is not None]
+        where = [f"{path}:{source.member}" if source.member else str(path) for path in source.paths()]
         profiles.append(replace(profile, host=host, metadata={**profile.metadata, "source": where}))
     return profiles, rows
 
@@ -190,7 +193,7 @@ def default_out(paths: Sequence[str | os.PathLike[str]], sources: Sources) -> Pa
         return sources.root / "analysis"
     named = Path(os.fspath(paths[0])).resolve()
     if len(paths) > 1 or not named.exists():
-        found = [f.resolve().parent for s in sources.processes for f in (s.xspace, s.shard) if f is not None]
+        found = [f.resolve().parent for s in sources.processes for f in s.paths()]
         named = Path(os.path.commonpath(found))
     return Path(f"{profile_name(named) or 'profile'}-analysis")
 

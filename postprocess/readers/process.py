@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.chrome_json import read_chrome_json
 from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read_run_file
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.readers.sources import Source
@@ -26,6 +27,8 @@ def read_process(source: Source) -> Profile:
     ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end;
     ``metadata["no_device"]`` why nothing is known of the devices ("" where something is, or none was used).
     """
+    if source.trace is not None:
+        return read_chrome_json(source.trace, source.member)
     failures: list[BadInputError] = []
     run: dict[str, Any] = {}
     if source.run_file is not None:

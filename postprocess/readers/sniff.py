@@ -17,6 +17,8 @@ Format = Literal["xspace", "shard", "chrome_json", "other"]
 _HEAD_BYTES = 4096
 _GZIP_MAGIC = b"\x1f\x8b"
 _SHARD_MAGIC = b"XPRSHARD"
+_TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"ph"')
+"""One of these is near the beginning of a trace in JSON."""
 # First byte of an XPlane's fields id, name, lines, event_metadata, stat_metadata and stats.
 _PLANE_TAGS = frozenset(b"\x08\x12\x1a\x22\x2a\x32")
 _TEXT_BYTES = frozenset(range(0x20, 0x7F)) | frozenset(range(0x80, 0x100)) | frozenset(b"\t\n\r\f")
@@ -78,9 +80,24 @@ def sniff_bytes(head: bytes) -> Format:
     """The format of a file that starts with ``head`` (a few hundred bytes are enough)."""
     if head.startswith(_SHARD_MAGIC):
         return "shard"
+    if any(key in head for key in _TRACE_KEYS) and head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        return "chrome_json"  # whatever bytes its strings hold
     if _is_text(head):
         return "chrome_json" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[") else "other"
     return "xspace" if _is_xspace(head) else "other"
+
+
+def is_trace(path: str | Path) -> bool:
+    """Whether a file of JSON is a trace: settings and results of other tools are JSON too.
+
+    Raises OSError or BadInputError where it cannot be read.
+    """
+    require_regular(path)
+    with Path(path).open("rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+    if head.startswith(_GZIP_MAGIC):
+        head = _decompressed_head(head)
+    return any(key in head for key in _TRACE_KEYS)
 
 
 def _decompressed_head(head: bytes) -> bytes:

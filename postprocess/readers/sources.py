@@ -11,21 +11,31 @@ from pathlib import Path
 from typing import Any
 
 from xprof_py.errors import BadInputError, UsageError
-from xprof_py.postprocess.readers.sniff import sniff
+from xprof_py.postprocess.readers.chrome_text import TAR_SUFFIXES, traces_in
+from xprof_py.postprocess.readers.sniff import is_trace, sniff
 
 XSPACE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".xspace.pb")
 SHARD_SUFFIX = ".xpr"
+TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz", ".json", ".json.gz")
+"""Of traces of PyTorch. Beside XSpaces and shards such files are other tools' renderings of them."""
 _SKIPPED_FOLDERS = frozenset({"analysis", ".git", "__pycache__"})
 
 
 @dataclass(frozen=True)
 class Source:
-    """The files of one process. At least one of ``xspace`` and ``shard`` is there."""
+    """The files of one process. At least one of ``xspace`` and ``shard`` is there, or ``trace`` alone: a trace in JSON,
+    or the archive that holds it as ``member``."""
 
     key: str
     xspace: Path | None = None
     shard: Path | None = None
     run_file: Path | None = None
+    trace: Path | None = None
+    member: str = ""
+
+    def paths(self) -> list[Path]:
+        """The files that hold the profile."""
+        return [path for path in (self.xspace, self.shard, self.trace) if path is not None]
 
 
 @dataclass
@@ -84,11 +94,20 @@ def _expand(path: str) -> list[Path]:
 
 
 def _profiles_below(folder: Path) -> list[Path]:
-    out = []
+    found = []
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
-        out += [Path(where, f) for f in sorted(files) if f.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX))]
-    return out
+        found += [Path(where, f) for f in sorted(files)]
+    profiles = [f for f in found if f.name.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX))]
+    return profiles or [f for f in found if f.name.endswith(TRACE_SUFFIXES) and _is_trace(f)]
+
+
+def _is_trace(file: Path) -> bool:
+    try:
+        return is_trace(file)
+    except (OSError, BadInputError):
+        # Nobody named it, and nothing says that it is a trace.
+        return False
 
 
 def _newest_session(sessions: Iterable[Path]) -> tuple[Path | None, list[dict[str, Any]]]:
@@ -152,7 +171,7 @@ def _newest_of_each_rank(processes: list[Source]) -> tuple[list[Source], list[di
 def _folder(root: Path) -> Sources:
     files = _profiles_below(root)
     if not files:
-        raise BadInputError(str(root), "", "no profile in this folder (looked for *.xplane.pb and *.xpr)")
+        raise BadInputError(str(root), "", "no profile in this folder (looked for *.xplane.pb, *.xpr and traces of PyTorch in *.json)")
     by_folder: dict[Path, list[Path]] = defaultdict(list)
     for file in files:
         by_folder[file.parent].append(file)
@@ -174,13 +193,17 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
     """One Source per process: shards `<rank>-<pid>.xpr` and XSpaces `<rank>.xplane.pb` of one rank belong together."""
     shards: dict[str, Path] = {}
     spaces: dict[str, Path] = {}
+    out: list[Source] = []
     for file in files:
-        if file.name.endswith(SHARD_SUFFIX) or (not _is_space(file) and sniff(file) == "shard"):
+        if file.name.endswith(TAR_SUFFIXES):
+            out += [Source(_stem(Path(member)), trace=file, member=member) for member in _members(file)]
+        elif not _is_space(file) and sniff(file) == "chrome_json":
+            out.append(Source(_stem(file), trace=file))
+        elif file.name.endswith(SHARD_SUFFIX) or (not _is_space(file) and sniff(file) == "shard"):
             shards[_unique(_stem(file), shards)] = file
         else:
             spaces[_unique(_stem(file), spaces)] = file
     runs = {_stem(file): file for file in run_files}
-    out = []
     for key, shard in shards.items():
         rank = key.rsplit("-", 1)[0]
         space = spaces.pop(rank if rank in spaces else key, None)
@@ -188,7 +211,14 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
     for key, space in spaces.items():
         run_file = next((file for name, file in runs.items() if name.rsplit("-", 1)[0] == key), None)
         out.append(Source(key, space, None, run_file))
-    return sorted(out, key=lambda source: (_natural(source.key), str(source.xspace), str(source.shard)))
+    return sorted(out, key=lambda source: (_natural(source.key), [str(path) for path in source.paths()], source.member))
+
+
+def _members(archive: Path) -> list[str]:
+    found = traces_in(archive)
+    if not found:
+        raise BadInputError(str(archive), "", "the archive holds no trace of PyTorch (looked for *.json and *.json.gz)")
+    return found
 
 
 def _is_space(file: Path) -> bool:
@@ -196,7 +226,7 @@ def _is_space(file: Path) -> bool:
 
 
 def _stem(file: Path) -> str:
-    for suffix in (*XSPACE_SUFFIXES, SHARD_SUFFIX, ".json"):
+    for suffix in (*XSPACE_SUFFIXES, SHARD_SUFFIX, *TAR_SUFFIXES, *TRACE_SUFFIXES):
         if file.name.endswith(suffix):
             return file.name.removesuffix(suffix)
     return file.name

@@ -128,13 +128,13 @@ def ensure_analysis(path: str | os.PathLike[str]) -> Path:
     sources = find_sources([path])
     out = analysis.default_out([path], sources)
     summary = out / analysis.SUMMARY
-    files = [f for s in sources.processes for f in (s.xspace, s.shard, s.run_file) if f is not None]
+    files = [f for s in sources.processes for f in (*s.paths(), s.run_file) if f is not None]
     if summary.exists():
         made = summary.stat().st_mtime_ns
         found = _readable(analysis.read_analysis, out)
         if found is not None and all(file.stat().st_mtime_ns <= made for file in files):
             # Two profiles of one name in two folders have one OUT here: what it was made of decides.
-            profiles = {str(f) for s in sources.processes for f in (s.xspace, s.shard) if f is not None}
+            profiles = {str(f) for s in sources.processes for f in s.paths()}
             if sources.root is not None or _made_of(found.summary) == profiles:
                 return out
     analyze([path], out)
