@@ -1,7 +1,8 @@
 """Which lines are one thread: a shard knows the kernel's thread id, an XSpace line does not.
 
 Our recorder leaves events with the thread id in XLA's trace (step markers, one marker at a thread's first event); each
-links its line to the shard's line of that id. A line that nothing links is a thread of its own.
+links its line to the shard's line of that id. A line that nothing links is a thread of its own, unless another thread
+waits for it throughout (handed_on.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import numpy as np
 
 from xprof_py.postprocess.join import host_names
 from xprof_py.postprocess.join.columns import Events, Int64, integers
+from xprof_py.postprocess.join.driver_calls import call_events
+from xprof_py.postprocess.join.handed_on import thread_that_waits
 from xprof_py.postprocess.profile import Profile
 
 
@@ -26,6 +29,8 @@ def thread_of_line(profile: Profile, events: Events) -> Int64:
         if own is not None and line != own:
             low = min(thread[line], thread[own])
             thread[line] = thread[own] = low
+    for helper, waiting in thread_that_waits(events, call_events(profile, events), thread).items():
+        thread[np.isin(thread, [helper, waiting])] = min(helper, waiting)
     return thread
 
 

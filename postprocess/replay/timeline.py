@@ -13,6 +13,7 @@ import numpy as np
 
 from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.join.driver_calls import call_of
 from xprof_py.postprocess.join.gaps import CAUSE_CODE
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.samples import Samples
@@ -146,6 +147,9 @@ def _read_work(profile: Profile, events: Events, threads: Int64, ops: _Ops) -> W
     puts = puts[np.argsort(events.start_ps[puts], kind="stable")]
     place = np.searchsorted(events.start_ps[puts], low, side="right") - 1
     put = np.where(place >= 0, puts[place], ops.event[copies]) if len(puts) else ops.event[copies]
+    # A GPU's copy is made ready by the call of the driver that launched it.
+    call = call_of(profile, events, ops.event[copies])
+    put = np.where(call >= 0, call, put)
     copied = np.zeros((len(copies), len(BUSY_CLASSES)), np.int64)
     copied[np.arange(len(copies)), ops.class_code[copies]] = high - low
     columns = (
