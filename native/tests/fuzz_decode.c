@@ -1,10 +1,12 @@
-/* One input for both decoders, for libFuzzer (clang -fsanitize=fuzzer,address,undefined) and for test_decode.c, which
+/* One input for all decoders, for libFuzzer (clang -fsanitize=fuzzer,address,undefined) and for test_decode.c, which
  * includes this file: the target is then run and kept working also where there is no libFuzzer.
  * It checks what every result must satisfy: rows in range, string offsets rising, memory within its bound. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "decode/chrome_json.h"
 #include "decode/hlo.h"
 #include "decode/utf8.h"
 #include "decode/xspace.h"
@@ -135,8 +137,68 @@ static void check_hlo(const xpr_hlo *hlo, size_t length) {
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) check_strings(strings[i]);
 }
 
+/* In pieces of these sizes, 0 for all at once; whether it is read. */
+static int scan_chrome(const uint8_t *bytes, size_t length, size_t piece, xpr_chrome *chrome) {
+    xpr_decode_error error = {0};
+    xpr_chrome_init(chrome);
+    int result = 0;
+    if (piece == 0) piece = length;
+    for (size_t at = 0; at < length && result == 0; at += piece)
+        result = xpr_chrome_feed(chrome, bytes + at, length - at < piece ? length - at : piece, &error);
+    if (result == 0) result = xpr_chrome_finish(chrome, &error);
+    if (result < 0) REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
+    return result;
+}
+
+static void check_same(const xpr_table *a, const xpr_table *b) {
+    REQUIRE(a->count == b->count);
+    for (int i = 0; i < a->width && a->count; i++)
+        REQUIRE(memcmp(a->data[i], b->data[i], a->count * xpr_column_size(a->spec[i].type)) == 0);
+}
+
+static void check_chrome(const uint8_t *bytes, size_t length) {
+    xpr_chrome whole, pieces;
+    int result = scan_chrome(bytes, length, 0, &whole);
+    REQUIRE(scan_chrome(bytes, length, 1 + length % 61, &pieces) == result);
+    if (result == 0) {
+        check_same(&whole.events, &pieces.events);
+        check_same(&whole.args, &pieces.args);
+        check_same(&whole.damages, &pieces.damages);
+        REQUIRE(whole.truncated == pieces.truncated && whole.odd_strings == pieces.odd_strings);
+        size_t events = whole.events.count;
+        check_rows(&whole.events, XPR_CHROME_CATEGORY, whole.categories.strings.count, 0);
+        check_rows(&whole.events, XPR_CHROME_NAME, whole.names.strings.count, 0);
+        check_rows(&whole.events, XPR_CHROME_PROCESS, whole.labels.strings.count, 0);
+        check_rows(&whole.events, XPR_CHROME_THREAD, whole.labels.strings.count, 0);
+        check_rows(&whole.events, XPR_CHROME_PS, 1000000, -1);
+        for (size_t i = 0; i < whole.args.count; i++) {
+            int64_t owner = xpr_i64(&whole.args, XPR_CHROME_ARGS_EVENT)[i];
+            REQUIRE(owner >= 0 && (size_t)owner < events);
+            REQUIRE(i == 0 || xpr_i64(&whole.args, XPR_CHROME_ARGS_EVENT)[i - 1] <= owner);
+            REQUIRE(xpr_u8(&whole.args, XPR_CHROME_ARGS_KEY)[i] < XPR_CHROME_KEYS);
+            int64_t value = xpr_i64(&whole.args, XPR_CHROME_ARGS_VALUE)[i];
+            if (xpr_u8(&whole.args, XPR_CHROME_ARGS_KIND)[i] == XPR_TEXT)
+                REQUIRE(value >= 0 && (size_t)value < whole.texts.strings.count);
+        }
+        for (size_t i = 0; i < whole.damages.count; i++) {
+            int64_t at = xpr_i64(&whole.damages, XPR_CHROME_DAMAGE_AT)[i];
+            REQUIRE(at >= 0 && at < xpr_i64(&whole.damages, XPR_CHROME_DAMAGE_END)[i]);
+            REQUIRE((size_t)xpr_i64(&whole.damages, XPR_CHROME_DAMAGE_END)[i] <= length);
+        }
+        const xpr_strings *strings[] = {&whole.categories.strings, &whole.names.strings, &whole.labels.strings,
+                                        &whole.texts.strings, &whole.top_keys, &whole.top_values};
+        for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) check_strings(strings[i]);
+        /* The least event takes 11 bytes, 53 in columns; the least argument 8 and 18; and capacity doubles. */
+        size_t held = table_bytes(&whole.events) + table_bytes(&whole.args) + table_bytes(&whole.damages);
+        REQUIRE(held <= 12 * length + 16 * 90);
+    }
+    xpr_chrome_free(&whole);
+    xpr_chrome_free(&pieces);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     xpr_decode_error error;
+    check_chrome(bytes, length);
     xpr_xspace space;
     if (xpr_xspace_decode(bytes, length, &space, &error) == 0) {
         check_xspace(&space, length);

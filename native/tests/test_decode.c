@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "decode/json_text.h"
 #include "decode/wire.h"
 #include "fuzz_decode.c"
 
@@ -209,6 +210,71 @@ static void test_shapes_nest_to_a_depth(void) {
     }
 }
 
+static void test_decimals_are_exact(void) {
+    static const struct {
+        const char *text;
+        int shift;
+        int64_t value;
+    } cases[] = {
+        {"4458676522690.655", 6, INT64_C(4458676522690655000)},
+        {"0.6", 6, 600000},
+        {".5", 0, 1}, /* halves away from 0 */
+        {"-0.5", 0, -1},
+        {"0.4999999999999999999999", 0, 0},
+        {"1.6E3", 0, 1600},
+        {"16e-1", 0, 2},
+        {"0.0000001234567", 6, 0},
+        {"0.0000005", 6, 1},
+        {"9223372036854775807", 0, INT64_MAX},
+        {"000000000000000000000000000000000000000012", 0, 12},
+        {"0e99999999999", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        __int128 value = 0;
+        REQUIRE(xpr_json_decimal((const uint8_t *)cases[i].text, strlen(cases[i].text), cases[i].shift, &value));
+        REQUIRE(value == cases[i].value);
+    }
+    static const char *const none[] = {"", "-", ".", "1.2.3", "1e", "1e+", "0x1", "1e31", "nan"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        __int128 value;
+        REQUIRE(!xpr_json_decimal((const uint8_t *)none[i], strlen(none[i]), 0, &value));
+    }
+}
+
+static void test_escapes(void) {
+    static const struct {
+        const char *text, *plain;
+    } cases[] = {
+        {"a\\n\"\\/\n", "a\n\"/\n"},
+        {"a\\\"b", "a\"b"},
+        {"\\u00e9\\u20ac\\ud83d\\ude00", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"\\ud83dx\\ude00", "\xef\xbf\xbdx\xef\xbf\xbd"}, /* halves of pairs */
+        {"C:\\Users\\q\\u12", "C:\\Users\\q\\u12"}, /* no escapes: kept */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t out[64];
+        size_t length = xpr_json_unescape((const uint8_t *)cases[i].text, strlen(cases[i].text), out);
+        REQUIRE(length == strlen(cases[i].plain) && memcmp(out, cases[i].plain, length) == 0);
+    }
+}
+
+/* Every cut of a trace gives a beginning of its events, and says that it is one. */
+static void test_every_cut_of_a_trace_is_read_to_its_last_event(void) {
+    static const char text[] = "\xef\xbb\xbf{\"a\": [1, {\"b\": 2}], \"traceEvents\": [\n"
+                               "{\"ph\": \"X\", \"name\": \"k\", \"ts\": 1.5, \"dur\": 2, \"args\": {\"Seq\": 3}},\n"
+                               "{\"ph\": \"i\", \"name\": \"m\", \"ts\": 9}], \"z\": 0}";
+    size_t ends[2] = {(size_t)(strstr(text, "}},\n") + 2 - text), (size_t)(strstr(text, "9}") + 2 - text)};
+    for (size_t cut = 4; cut < sizeof text; cut++) {
+        xpr_chrome chrome;
+        size_t length = cut < sizeof text - 1 ? cut : sizeof text - 1;
+        REQUIRE(scan_chrome((const uint8_t *)text, length, 1, &chrome) == 0);
+        REQUIRE(chrome.events.count == (size_t)(length >= ends[0]) + (length >= ends[1]));
+        REQUIRE(chrome.truncated == (length < sizeof text - 1));
+        if (chrome.events.count) REQUIRE(xpr_i32(&chrome.events, XPR_CHROME_PS)[0] == 500000);
+        xpr_chrome_free(&chrome);
+    }
+}
+
 int main(int count, char **arguments) {
     if (count > 4 && strcmp(arguments[1], "--mutate") == 0) return mutate_files(count - 2, arguments + 2);
     test_varints();
@@ -217,6 +283,9 @@ int main(int count, char **arguments) {
     test_id_map_finds_dense_and_sparse_ids();
     test_claimed_lengths_allocate_nothing();
     test_shapes_nest_to_a_depth();
+    test_decimals_are_exact();
+    test_escapes();
+    test_every_cut_of_a_trace_is_read_to_its_last_event();
     LLVMFuzzerTestOneInput((const uint8_t *)"", 0);
     printf("ok\n");
     return 0;

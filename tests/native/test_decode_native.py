@@ -130,6 +130,19 @@ def small_hlo() -> bytes:
     return hlo.SerializeToString()
 
 
+def small_trace() -> bytes:
+    """A trace in JSON with escapes, odd strings, numbers of all kinds, and every key that is read."""
+    return (
+        b'{"schemaVersion": 1, "distributedInfo": {"rank": 0, "pg_config": [{"ranks": [0, 1]}]}, "traceEvents": [\n'
+        b'{"ph": "X", "cat": "kernel", "name": "k\\u00e9\\n<a, b>", "pid": 0, "tid": "stream 7", "ts": 1694128201.435, '
+        b'"dur": 1e2, "args": {"correlation": 7, "External id": 18446744073709551615, "grid": [1, 2], "Seq": 1e400}},\n'
+        b'{"ph": "s", "id": 7, "pid": 1, "tid": 2, "ts": 0, "cat": "ac2g", "name": "ac2g", "bp": "e"},\n'
+        b'{"ph": "X", "name": "C:\\dir\x01", "args": {"Process Group Ranks": "[0, 1]", "device": true, "bytes": null}},\n'
+        b'{"ph": "X", "name": "ends\\", "pid": 1, "tid": -5, "ts": -1.5, "dur": NaN, "args": {"a": {"b": [{}, []]}}}\n'
+        b'], "displayTimeUnit": "ms", "baseTimeNanoseconds": 1711964646000000000}'
+    )
+
+
 def test_claims(test_decode: Path) -> None:
     assert run(str(test_decode)) == "ok\n"
 
@@ -137,11 +150,11 @@ def test_claims(test_decode: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_damaged_files_are_read_or_refused(test_decode: Path, tmp_path: Path, seed: int) -> None:
     files = []
-    for name, data in (("space", small_space()), ("hlo", small_hlo())):
+    for name, data in (("space", small_space()), ("hlo", small_hlo()), ("trace", small_trace())):
         file = tmp_path / name
         file.write_bytes(data)
         files.append(str(file))
-    assert run(str(test_decode), "--mutate", "20000", str(seed), *files) == "2 files, 20000 copies each\n"
+    assert run(str(test_decode), "--mutate", "20000", str(seed), *files) == "3 files, 20000 copies each\n"
 
 
 def test_fuzz_target(tmp_path: Path) -> None:
@@ -154,4 +167,5 @@ def test_fuzz_target(tmp_path: Path) -> None:
     corpus.mkdir()
     (corpus / "space").write_bytes(small_space())
     (corpus / "hlo").write_bytes(small_hlo())
+    (corpus / "trace").write_bytes(small_trace())
     run(str(program), "-runs=50000", "-seed=1", "-rss_limit_mb=1024", str(corpus))
