@@ -391,8 +391,8 @@ class _Reader:
     def _sessions(self, event: _I64, correlation: _I64) -> _I64:
         """The number of the process that each of these calls and kernels is of; -1: which one cannot be told.
 
-        A device is of the process of whose calls most ids are those of its work, and began before it. Where another
-        process comes to as many, nothing tells.
+        A device is of the process of whose calls most ids are those of its work, and began before it; of two of which as
+        many are, that which has fewest other calls. Where that is the same too, nothing tells.
         """
         process = self.column("events", "process")[event].astype(np.int64)
         call = self.is_call[event]
@@ -418,7 +418,8 @@ class _Reader:
                 place = np.minimum(np.searchsorted(correlation[rows], correlation[mine]), len(rows) - 1)
                 same = correlation[rows[place]] == correlation[mine]
                 delay = begun[mine] - begun[rows[place]]
-                scores.append((int((same & (delay >= 0)).sum()), -int((same & (delay < 0)).sum())))
+                early = int((same & (delay < 0)).sum())
+                scores.append((int((same & (delay >= 0)).sum()), -early, -len(rows)))
             best = max(scores)
             if best[0] == 0 or scores.count(best) > 1:
                 unclear += len(mine)

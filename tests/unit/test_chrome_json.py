@@ -19,6 +19,7 @@ from kineto_traces import BASE_NS, HOST, US, Trace, codes
 from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
+from xprof_py.postprocess.readers.sources import find_sources
 from xprof_py.postprocess.readers.xspace import strings
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -234,8 +235,6 @@ def test_the_order_of_events_in_the_file_does_not_matter(tmp_path: Path) -> None
 
 
 def test_archives_are_read_member_by_member(tmp_path: Path) -> None:
-    from xprof_py.postprocess.readers.sources import find_sources
-
     file = tmp_path / "ranks.tar.gz"
     with tarfile.open(file, "w:gz") as archive:
         for rank in (1, 0):
