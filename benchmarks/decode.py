@@ -1,18 +1,22 @@
 """What reading a large XSpace costs, against the two readers a Python user has: jax.profiler.ProfileData and protobuf.
 
-    python benchmarks/decode.py [--events 1000000] [--rounds 5] [--json]
+    python benchmarks/decode.py [--events 1000000] [--rounds 5] [--json] [--only kineto]
 
 Two files of the shape that JAX on CPU writes: `spans` (host annotations, one stat each) and `thunks` (HLO ops, four
 stats each). Every reader runs in a process of its own, round-robin so that the machine's load hits all alike, and must
 deliver the same: name, start and duration of every event, and every stat with its key. `parse` is what the other two
-need only to open the file; the others are the whole way. Printed are medians of CPU seconds and of the resident memory
-that the reading added, and the ratios to read_xspace with their spread over the rounds.
+need only to open the file; the others are the whole way. A third file, `kineto`, is the trace of one rank of PyTorch,
+gzip; there the others only parse it with json and orjson, the floor of whoever uses them. HTA's load is measured where
+XPROF_PY_HTA_PYTHON names a Python that has HolisticTraceAnalysis. Printed are medians of CPU seconds and of the
+resident memory that the reading added, and the ratios to read_xspace with their spread over the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -123,6 +127,113 @@ def read_protobuf(file: str) -> int:
     return seen
 
 
+def write_kineto(file: Path, events: int) -> None:
+    """A rank as Kineto writes it: per unit two operations, a call, two ends of a flow and a kernel; 5000 units a step,
+    an all-reduce with its arguments every 40."""
+    units = max(1, events // 6)
+    end = "\n  },\n"
+    with gzip.open(file, "wt", compresslevel=6, encoding="utf-8") as out:
+        out.write('{\n  "schemaVersion": 1,\n  "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8},\n')
+        out.write('  "baseTimeNanoseconds": 1711964646000000000,\n  "traceEvents": [\n')
+        for unit in range(units):
+            at, cid = 4458676522690 + 200 * unit, unit + 1
+            if unit % 5000 == 0:
+                out.write(
+                    f'  {{\n    "ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{unit // 5000}", '
+                    f'"pid": 4100, "tid": 4100,\n    "ts": {at}.000, "dur": {200 * 5000 - 1}.000,\n    '
+                    f'"args": {{\n      '
+                    f'"External id": {cid}, "Ev Idx": {unit}\n    }}{end}'
+                )
+            name = NCCL_NAME if unit % 40 == 0 else f"void kernel_{unit % 200}<float, 4>(float*, int)"
+            more = NCCL_ARGS.replace("SEQ", str(unit // 40)) if unit % 40 == 0 else ""
+            for depth, operation in enumerate(("aten::linear", "aten::addmm")):
+                out.write(
+                    f'  {{\n    "ph": "X", "cat": "cpu_op", "name": "{operation}", "pid": 4100, "tid": 4100,\n    '
+                    f'"ts": {at + 2 * depth}.{unit % 1000:03}, "dur": {90 - 10 * depth}.250,\n    "args": {{\n      '
+                    f'"External id": {cid}, "Record function id": 0, "Input Dims": [[128, 64], [64, 64]], '
+                    f'"Ev Idx": {unit}\n    }}{end}'
+                )
+            out.write(
+                f'  {{\n    "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 4100, '
+                f'"tid": 4100,\n    "ts": {at + 10}.5, "dur": 5.125,\n    "args": {{\n      '
+                f'"External id": {cid}, "cbid": 211, '
+                f'"correlation": {cid}\n    }}{end}'
+            )
+            flow = f'"id": {cid}, "cat": "ac2g", "name": "ac2g"'
+            out.write(f'  {{\n    "ph": "s", "pid": 4100, "tid": 4100, "ts": {at + 10}.5, {flow}{end}')
+            out.write(f'  {{\n    "ph": "f", "pid": 0, "tid": 7, "ts": {at + 30}.0, {flow}, "bp": "e"{end}')
+            out.write(
+                f'  {{\n    "ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7,\n    '
+                f'"ts": {at + 30}.000, "dur": 120.750,\n    "args": {{\n      '
+                f'"External id": {cid}, "queued": 0, "device": 0, "context": 1, '
+                f'"stream": 7, "correlation": {cid}, "registers per thread": 40,\n      "grid": [2400, 1, 1], '
+                f'"block": [256, 1, 1]{more}\n    }}{end}'
+            )
+        out.write('  {"ph": "i", "s": "g", "name": "Record Window End", "pid": "Traces", "tid": "Trace", ')
+        out.write(f'"ts": {4458676522690 + 200 * units}}}\n  ], "displayTimeUnit": "ms"\n}}\n')
+
+
+NCCL_NAME = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+NCCL_ARGS = (
+    ', "Collective name": "allreduce", "In msg nelems": 1024, "Out msg nelems": 1024, "Group size": 8, '
+    '"dtype": "Float", "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, 3, 4, 5, 6, 7]", "Seq": SEQ'
+)
+
+
+def read_kineto(file: str) -> int:
+    from xprof_py.postprocess.readers.chrome_json import read_chrome_json
+
+    return len(read_chrome_json(file)["events"])
+
+
+def scan_kineto(file: str) -> int:
+    from xprof_py import _native
+    from xprof_py.postprocess.readers.chrome_text import Pieces
+
+    scanner = _native.ChromeScanner()
+    for piece in Pieces(file):
+        scanner.feed(piece)
+    return len(scanner.finish()["events"]["us"])
+
+
+def unpack_kineto(file: str) -> int:
+    from xprof_py.postprocess.readers.chrome_text import Pieces
+
+    return sum(len(piece) for piece in Pieces(file))
+
+
+def parse_json(file: str) -> int:
+    with gzip.open(file) as opened:
+        return sum(event["ph"] in "Xi" for event in json.load(opened)["traceEvents"])
+
+
+def parse_orjson(file: str) -> int:
+    import orjson
+
+    with gzip.open(file) as opened:
+        return sum(event["ph"] in "Xi" for event in orjson.loads(opened.read())["traceEvents"])
+
+
+HTA = """
+import json, resource, sys, time
+from hta.common.trace import Trace
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+start = time.process_time()
+trace = Trace(trace_files={0: sys.argv[1]}, trace_dir="")
+trace.parse_traces(use_multiprocessing=False)
+cpu_s = time.process_time() - start
+added = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
+print(json.dumps({"cpu_s": cpu_s, "added_mib": added, "seen": 0}))
+"""
+
+KINETO_READERS = {
+    "read_chrome_json": read_kineto,
+    "  of it the scanner": scan_kineto,
+    "  of it decompression": unpack_kineto,
+    "orjson, parse": parse_orjson,
+    "json, parse": parse_json,
+}
+
 READERS = {
     "read_xspace": read_ours,
     "  of it decode_xspace": decode_ours,
@@ -136,6 +247,7 @@ READERS = {
 def measured_here(reader: str, file: str) -> dict[str, float]:
     """Run one reader in this process: CPU seconds and MiB added, imports not counted."""
     sys.path.insert(0, str(ROOT / "tests"))
+    import xprof_py.postprocess.readers.chrome_json
     import xprof_py.postprocess.readers.xspace  # noqa: F401
     import xspace_schema  # noqa: F401
 
@@ -143,26 +255,32 @@ def measured_here(reader: str, file: str) -> dict[str, float]:
         import jax.profiler  # noqa: F401
     before_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     start_s = time.process_time()
-    result = READERS[reader](file)
+    result = {**READERS, **KINETO_READERS}[reader](file)
     cpu_s = time.process_time() - start_s
     added_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mib
     return {"cpu_s": cpu_s, "added_mib": added_mib, "seen": result if isinstance(result, int) else 0}
 
 
 def measured(reader: str, file: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--reader", reader, "--file", str(file)]
+    if reader == "HTA, load":
+        command = [os.environ["XPROF_PY_HTA_PYTHON"], "-c", HTA, str(file)]
+    else:
+        command = [sys.executable, __file__, "--reader", reader, "--file", str(file)]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
-    return dict(json.loads(finished.stdout))
+    return dict(json.loads(finished.stdout.splitlines()[-1]))
 
 
-def compare(file: Path, rounds: int) -> dict[str, dict[str, Any]]:
-    """Medians of every reader over interleaved rounds, and the spread of its CPU ratio to read_xspace."""
-    runs: dict[str, list[dict[str, float]]] = {reader: [] for reader in READERS}
+def compare(file: Path, rounds: int, readers: tuple[str, ...], whole: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Medians of every reader over interleaved rounds, and the spread of its CPU ratio to the first one.
+
+    ``whole``: the readers that must see the same.
+    """
+    runs: dict[str, list[dict[str, float]]] = {reader: [] for reader in readers}
     for _ in range(rounds):
-        for reader in READERS:
+        for reader in readers:
             runs[reader].append(measured(reader, file))
-    ours = [run["cpu_s"] for run in runs["read_xspace"]]
-    seen = {reader: runs[reader][0]["seen"] for reader in ("read_xspace", "ProfileData", "protobuf")}
+    ours = [run["cpu_s"] for run in runs[readers[0]]]
+    seen = {reader: runs[reader][0]["seen"] for reader in whole}
     if len(set(seen.values())) != 1:
         raise SystemExit(f"the readers do not see the same: {seen}")
     table = {}
@@ -182,7 +300,8 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
-    parser.add_argument("--reader", choices=list(READERS), help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=["spans", "thunks", "kineto"], help="this file alone")
+    parser.add_argument("--reader", choices=[*READERS, *KINETO_READERS], help=argparse.SUPPRESS)
     parser.add_argument("--file", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.reader:
@@ -190,17 +309,32 @@ def main() -> None:
         return
     results = {}
     with tempfile.TemporaryDirectory() as folder:
+        if options.only in (None, "kineto"):
+            file = Path(folder) / "rank0.json.gz"
+            write_kineto(file, options.events)
+            readers = (*KINETO_READERS, *(["HTA, load"] if os.environ.get("XPROF_PY_HTA_PYTHON") else []))
+            whole = ("read_chrome_json", "orjson, parse", "json, parse")
+            results["kineto"] = {
+                "mib": file.stat().st_size / 2**20,
+                "readers": compare(file, options.rounds, readers, whole),
+            }
+            file.unlink()
         for shape, stats in (("spans", 1), ("thunks", 4)):
+            if options.only not in (None, shape):
+                continue
             file = Path(folder) / f"{shape}.xplane.pb"
             write_space(file, options.events, stats)
-            results[shape] = {"mib": file.stat().st_size / 2**20, "readers": compare(file, options.rounds)}
+            results[shape] = {
+                "mib": file.stat().st_size / 2**20,
+                "readers": compare(file, options.rounds, tuple(READERS), ("read_xspace", "ProfileData", "protobuf")),
+            }
             file.unlink()
     if options.json:
         print(json.dumps(results, indent=1))
         return
     for shape, result in results.items():
         print(f"{shape}: {options.events} events, {result['mib']:.1f} MiB, {options.rounds} rounds")
-        print(f"  {'':24}{'CPU s':>8}{'MiB':>8}   times read_xspace")
+        print(f"  {'':24}{'CPU s':>8}{'MiB':>8}   times the first")
         for reader, row in result["readers"].items():
             low, high = row["ratio_spread"]
             spread = f"{row['ratio']:.2f} ({low:.2f}-{high:.2f})"

@@ -81,6 +81,7 @@ class DecodeError(ValueError):
     reason: str
 
 def decode_xspace(buffer: Buffer, /) -> dict[str, Any]: ...
+
 @final
 class ChromeScanner:
     def __new__(cls) -> ChromeScanner: ...

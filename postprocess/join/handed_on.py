@@ -1,6 +1,6 @@
 """Threads that work while another one waits for them: PyTorch's backward pass runs on a thread of its own.
 
-`loss.backward()` hands on to autograd's thread and blocks until it is done. Nothing in the trace notes that wait, so the
+`loss.backward()` hands on to autograd's thread and blocks until it is done. Nothing in the trace notes that wait: the
 step's thread would seem to do nothing, and the launches of the backward pass to be nobody's delay. Two threads of which
 never both work are one thread of control: here they are made one, and what the second one does lies inside what the
 first one was doing.
@@ -25,8 +25,8 @@ def thread_that_waits(events: Events, calls: Int64, thread: Int64) -> dict[int, 
     """Per thread that another one waits for throughout: that other one.
 
     ``calls``: rows of the driver's calls; ``thread``: per line. Operations of a framework and calls are work. A thread
-    that has no steps, but calls, is waited for by the one thread with steps in which its work lies and beside whose work
-    it never does. Where two would do, nothing tells.
+    without steps, but with calls, is waited for by the one thread in whose steps its work lies and beside whose work it
+    never does. Where two would do, nothing tells.
     """
     operations = np.flatnonzero(events.kind == Kind.HOST_OP)
     if not len(operations):

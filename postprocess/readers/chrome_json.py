@@ -2,16 +2,16 @@
 
 A file is a list of events with category, process and thread. What they become:
 
-- Kernels, copies and fills (`kernel`, `gpu_memcpy`, `gpu_memset`; before 2021 `Kernel`, `Memcpy`, `Memset`) lie on lines
+- Kernels, copies and fills (`kernel`, `gpu_memcpy`, `gpu_memset`; once `Kernel`, `Memcpy`, `Memset`) lie on lines
   `Stream #N` of the plane `/device:GPU:P`, P being the process id that Kineto gives to a device: its ordinal.
 - All else that happened on a host thread lies on a line of `/host:CPU`. Calls of the driver carry `correlation_id`, as
   the work that they started does: the join goes by that (join/device_launches.py). Ids count within one process only:
   where a file holds several, each has a range of its own.
-- `ProfilerStep#N` on the host is a step. Its copy on the device (`gpu_user_annotation`) is no work and no step: what runs
-  in it is often that of another one.
+- `ProfilerStep#N` on the host is a step. Its copy on the device (`gpu_user_annotation`) is no work and no step: what
+  runs in it is often that of another one.
 
-Times are microseconds in decimals, since `baseTimeNanoseconds` where the file has it, else since 1970. They are added as
-integers: profiles with different bases lie on one axis.
+Times are microseconds in decimals, since `baseTimeNanoseconds` where the file has it, else since 1970. They are added
+as integers: profiles with different bases lie on one axis.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _TICKS_PER_US = 1_000_000
 def read_chrome_json(path: str | Path, member: str = "") -> Profile:
     """Read one trace, plain or gzip, or ``member`` of an archive.
 
-    Returns a Profile with the tables lines, events, args, texts and diagnostics. ``metadata["run"]`` has `process_index`
-    where the file or its name says the rank, and `process_count`; ``metadata["process_groups"]`` what distributedInfo
-    says of them, as it is there.
+    Returns a Profile with the tables lines, events, args, texts and diagnostics. ``metadata["run"]`` has the
+    `process_index`, where the file or its name says the rank, and `process_count`; ``metadata["process_groups"]`` what
+    distributedInfo says of them, as it is there.
 
     Raises BadInputError where the file cannot be read, is no JSON or holds no events.
     """
@@ -198,7 +198,9 @@ class _Reader:
             message = f"is of rank {rank} by its distributedInfo, which counts, and of another by its name"
             self.say("note", "rank_by_name_differs", message)
         if self.sessions > 1:
-            message = f"the file holds {self.sessions} processes: their steps are those of one, and its rank is not known"
+            message = (
+                f"the file holds {self.sessions} processes: their steps are those of one, and its rank is not known"
+            )
             self.say("warning", "several_processes", message, count=self.sessions)
             rank = None
         versions = {
@@ -391,8 +393,8 @@ class _Reader:
     def _sessions(self, event: _I64, correlation: _I64) -> _I64:
         """The number of the process that each of these calls and kernels is of; -1: which one cannot be told.
 
-        A device is of the process of whose calls most ids are those of its work, and began before it; of two of which as
-        many are, that which has fewest other calls. Where that is the same too, nothing tells.
+        A device is of the process of whose calls most ids are those of its work, and began before it; of two of which
+        as many are, that which has fewest other calls. Where that is the same too, nothing tells.
         """
         process = self.column("events", "process")[event].astype(np.int64)
         call = self.is_call[event]

@@ -171,7 +171,9 @@ def _newest_of_each_rank(processes: list[Source]) -> tuple[list[Source], list[di
 def _folder(root: Path) -> Sources:
     files = _profiles_below(root)
     if not files:
-        raise BadInputError(str(root), "", "no profile in this folder (looked for *.xplane.pb, *.xpr and traces of PyTorch in *.json)")
+        raise BadInputError(
+            str(root), "", "no profile in this folder (looked for *.xplane.pb, *.xpr and traces of PyTorch in *.json)"
+        )
     by_folder: dict[Path, list[Path]] = defaultdict(list)
     for file in files:
         by_folder[file.parent].append(file)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kineto_traces import BASE_NS, HOST, US, Trace, codes
+
 from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
@@ -52,20 +52,19 @@ def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
     """Events as dictionaries, with their arguments."""
     text = {name: strings(columns[name]).to_pylist() for name in ("names", "categories", "labels", "texts")}
     table = {name: np.asarray(column).tolist() for name, column in columns["events"].items()}
-    out: list[dict[str, Any]] = []
-    for i in range(len(table["name"])):
-        out.append(
-            {
-                "name": text["names"][table["name"][i]],
-                "cat": text["categories"][table["category"][i]],
-                "pid": text["labels"][table["process"][i]],
-                "tid": text["labels"][table["thread"][i]],
-                "ph": chr(table["phase"][i]),
-                "ts": table["us"][i] * US + table["ps"][i],
-                "dur": table["duration_ps"][i],
-                "args": {},
-            }
-        )
+    out: list[dict[str, Any]] = [
+        {
+            "name": text["names"][table["name"][i]],
+            "cat": text["categories"][table["category"][i]],
+            "pid": text["labels"][table["process"][i]],
+            "tid": text["labels"][table["thread"][i]],
+            "ph": chr(table["phase"][i]),
+            "ts": table["us"][i] * US + table["ps"][i],
+            "dur": table["duration_ps"][i],
+            "args": {},
+        }
+        for i in range(len(table["name"]))
+    ]
     args = {name: np.asarray(column).tolist() for name, column in columns["args"].items()}
     for event, key, kind, value in zip(args["event"], args["key"], args["kind"], args["value"], strict=True):
         if kind == 2:
@@ -85,9 +84,7 @@ def as_json(value: Any, space: str, ascii_only: bool) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, dict):
-        members = (
-            f"{json.dumps(k)}{space}:{space}{as_json(v, space, ascii_only)}{space}" for k, v in value.items()
-        )
+        members = (f"{json.dumps(k)}{space}:{space}{as_json(v, space, ascii_only)}{space}" for k, v in value.items())
         return "{" + space + f",{space}".join(members) + "}"
     return json.dumps(value, ensure_ascii=ascii_only)
 
@@ -99,9 +96,7 @@ def as_json(value: Any, space: str, ascii_only: bool) -> str:
     space=st.sampled_from(["", " ", "\n  "]),
     ascii_only=st.booleans(),
 )
-def test_what_json_says_is_what_is_read(
-    events: list[dict[str, Any]], piece: int, space: str, ascii_only: bool
-) -> None:
+def test_what_json_says_is_what_is_read(events: list[dict[str, Any]], piece: int, space: str, ascii_only: bool) -> None:
     """Python's json is the other reader, of the same text, with decimals for times."""
     text = '{"traceEvents": [' + ",".join(as_json(event, space, ascii_only) for event in events) + "]}"
     wanted = []
@@ -155,7 +150,10 @@ def test_a_file_that_breaks_off_is_read_to_its_last_event(tmp_path: Path) -> Non
     profile = read_chrome_json(file)
     assert profile["events"].num_rows == 2
     row = profile["diagnostics"].to_pylist()[0]
-    assert (row["code"], row["place"]) == ("truncated", f"byte {text.index('#1') + text[text.index('#1') :].index('}}') + 3}")
+    assert (row["code"], row["place"]) == (
+        "truncated",
+        f"byte {text.index('#1') + text[text.index('#1') :].index('}}') + 3}",
+    )
     packed = gzip.compress(text.encode() * 3)
     file.write_bytes(packed[: len(packed) - 9])
     assert codes(read_chrome_json(file))["truncated"] == 1
@@ -178,7 +176,7 @@ def test_strings_with_control_bytes_and_lone_backslashes_are_kept(tmp_path: Path
     text = Trace().step(0, 0, 100).step(1, 100, 200).step(2, 200, 300).text()
     text = text.replace("ProfilerStep#0", "raw\x01byte").replace("ProfilerStep#1", "C:\\q")
     text = text.replace("ProfilerStep#2", "ends\\")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="control character"):
         json.loads(text)
     file = tmp_path / "a.json"
     file.write_text(text)

@@ -1,4 +1,4 @@
-"""What other tools get wrong about traces of PyTorch, as small traces whose answer is known. All times in microseconds."""
+"""What other tools get wrong about traces of PyTorch, as small traces whose answer is known. Times in microseconds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from kineto_traces import BASE_NS, US, Trace, classes, codes, windows
+
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.fleet.analysis import analyse, load_processes
 from xprof_py.postprocess.profile import Profile
@@ -56,7 +56,7 @@ def test_kernels_shorter_than_a_microsecond_last_what_they_last(tmp_path: Path) 
 
 
 def test_a_duration_that_reaches_over_later_kernels_is_cut_and_said(tmp_path: Path) -> None:
-    """40 kernels of 40 us every 50 us, the 11th noted with 1.6 s: 1600 us busy if it lasts until the next one at most."""
+    """40 kernels of 40 us every 50 us, the 11th noted with 1.6 s: it lasts until the next one at most."""
     trace = Trace().step(0, 0, 2100)
     for k in range(40):
         trace.launched((k, k + 0.5), (100 + 50 * k, 140 + 50 * k if k != 10 else 1_600_600))
@@ -91,7 +91,9 @@ def test_a_graph_is_one_launch_of_many_kernels(tmp_path: Path) -> None:
     for number in range(2):
         base = 1000 * number
         trace.step(number, base, base + 1000)
-        trace.add("cuda_runtime", "cudaGraphLaunch", base + 10, base + 30, trace.pid, trace.pid, correlation=500 + number)
+        trace.add(
+            "cuda_runtime", "cudaGraphLaunch", base + 10, base + 30, trace.pid, trace.pid, correlation=500 + number
+        )
         for k in range(50):
             start = base + 40 + 10 * k
             trace.work((start, start + 8), f"node{k}", correlation=500 + number, **{"graph id": 3, "graph node id": k})
@@ -154,10 +156,17 @@ def test_an_input_bound_loop(tmp_path: Path, categories: tuple[str, str, str]) -
     assert summary["steps"]["count"] == 8
     assert summary["verdict"]["bottleneck"] == "input"
     # The first window is (0, 122], each of the other seven 100 long: 40 compute, 2 from the launch's end to the kernel.
-    # Of the 80 before the first launch 60 were input and 20 dispatch. Of the 58 from a kernel's end to the next launch's
-    # the same parts, by what the thread did in the 100 since its last launch: 60 input, 20 dispatch, 20 nothing shown.
+    # Of the 80 before the first launch 60 were input and 20 dispatch. Of the 58 from a kernel's end to the next
+    # launch's the same parts, by what the thread did in the 100 since its last launch:
+    # 60 input, 20 dispatch, 20 nothing shown.
     total_us = 122 + 7 * 100
-    shared = {"compute": 320, "device_wait": 16, "input": 60 + 7 * 58 * 0.6, "host": 20 + 7 * 58 * 0.2, "unknown": 7 * 58 * 0.2}
+    shared = {
+        "compute": 320,
+        "device_wait": 16,
+        "input": 60 + 7 * 58 * 0.6,
+        "host": 20 + 7 * 58 * 0.2,
+        "unknown": 7 * 58 * 0.2,
+    }
     found = {name: row["exclusive_s"] * US for name, row in summary["breakdown"].items() if row["share"]}
     assert found == pytest.approx(shared)
     assert sum(shared.values()) == pytest.approx(total_us)
@@ -167,8 +176,8 @@ def test_an_input_bound_loop(tmp_path: Path, categories: tuple[str, str, str]) -
 
 
 def test_what_another_thread_launches_while_the_step_waits_for_it_is_the_steps(tmp_path: Path) -> None:
-    """The backward pass: autograd's thread launches, the step's thread is blocked and shows nothing. Both are one thread
-    of control: without the 60 us of input the step takes 60 us less."""
+    """The backward pass: autograd's thread launches, the step's thread is blocked and shows nothing. Both are one
+    thread of control: without the 60 us of input the step takes 60 us less."""
     trace = Trace()
     for number in range(8):
         base = 200 * number
