@@ -7,5 +7,6 @@
 /* Both return 0, or -1 with a Python exception set. */
 int xpr_py_add_recorder(PyObject *module);
 int xpr_py_add_decode(PyObject *module);
+int xpr_py_add_kernels(PyObject *module);
 
 #endif
