@@ -19,7 +19,14 @@ import numpy as np
 
 from xprof_py.postprocess.clocks.bounds import Bounds, Float64
 from xprof_py.postprocess.clocks.margin import fit_line
-from xprof_py.postprocess.clocks.windows import EVERY_SLOPE, Fit, best_level, between_bounds, polyline, through_points
+from xprof_py.postprocess.clocks.windows import (
+    EVERY_SLOPE,
+    LevelOf,
+    best_level,
+    between_bounds,
+    polyline,
+    through_points,
+)
 
 GOLDEN = (5**0.5 - 1) / 2
 SECOND_CHOICE_NS = 1e9
@@ -101,8 +108,8 @@ def fit_curve(
 ) -> Curve | None:
     """Fit the clock to bounds over [begin_s, end_s]; None where a side has no bound at all.
 
-    ``jumps``: where the clock was set, if that is known; without, they are looked for. ``windows``: how many a piece has;
-    without, as many as its bends need.
+    ``jumps``: where the clock was set, if that is known; without, they are looked for. ``windows``: how many a piece
+    has; without, as many as its bends need.
     """
     jumps = find_jumps(bounds) if jumps is None else jumps
     cuts = [begin_s, *(jump.at_s for jump in jumps), end_s]
@@ -134,7 +141,7 @@ def fit_points(
 
 
 def _curve(
-    origin_ns: int, base_ns: int, fits: Sequence[Fit], cuts: list[float], jumps: Sequence[Jump], windows: int | None
+    origin_ns: int, base_ns: int, fits: Sequence[LevelOf], cuts: list[float], jumps: Sequence[Jump], windows: int | None
 ) -> Curve | None:
     pieces = []
     for fit, (low, high) in zip(fits, itertools.pairwise(cuts), strict=True):

@@ -18,8 +18,8 @@ class Line:
     """theta(t) = value_ns + slope_ns_per_s * (t - at_s).
 
     ``margin_ns`` is its distance to the nearest bounds, negative where no line keeps them. ``slopes`` are the lowest
-    and highest of all possible lines, ``low_ns`` and ``high_ns`` their extremes at the times asked for; NaN where there is
-    no such line.
+    and highest of all possible lines, ``low_ns`` and ``high_ns`` their extremes at the times asked for; NaN
+    where there is no such line.
     """
 
     at_s: float

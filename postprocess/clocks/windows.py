@@ -29,20 +29,6 @@ CLIP = 4.0
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A line in a window: values and certified extremes at the knots, and the standard deviation of its middle."""
-
-    value_ns: Float64
-    low_ns: Float64
-    high_ns: Float64
-    noise_ns: float
-
-
-Fit = Callable[[float, float, Float64, bool], Fitted | None]
-"""(begin, end, knots, whether the window is the whole piece) -> the line; None with too few bounds."""
-
-
-@dataclass(frozen=True)
 class Level:
     """Lines in ``count`` equal windows, joined at their knots."""
 
@@ -59,25 +45,24 @@ class Level:
         return not np.isnan(self.low_ns).any()
 
 
-def best_level(fit: Fit, begin_s: float, end_s: float, count: int | None) -> Level | None:
-    """The level with ``count`` windows, or fewer where one would be empty; without, the one that the rule chooses."""
+LevelOf = Callable[[float, float, int], Level | None]
+"""(begin, end of the piece, number of windows) -> lines in them; None where one has too few bounds or points."""
+
+
+def best_level(level_of: LevelOf, begin_s: float, end_s: float, count: int | None) -> Level | None:
+    """The level with ``count`` windows, or one line where those would be empty; without, what the rule chooses."""
+    if count is not None:
+        return level_of(begin_s, end_s, count) or level_of(begin_s, end_s, 1)
     levels: list[Level] = []
     many = 1
     while many == 1 or (end_s - begin_s) / many >= SHORTEST_S:
-        if count is None or many == count or many == 1:
-            level = _level(fit, begin_s, end_s, many)
-            if level is None:
-                break
-            levels.append(level)
-        if many == count:
+        level = level_of(begin_s, end_s, many)
+        if level is None:
             break
+        levels.append(level)
         many *= 2
-    if not levels:
-        return None
-    if count is not None:
-        return levels[-1]
     settled = (level for place, level in enumerate(levels) if level.fits and _agrees(level, levels[place + 1 :]))
-    return next(settled, levels[-1])
+    return next(settled, levels[-1] if levels else None)
 
 
 def _agrees(level: Level, shorter: list[Level]) -> bool:
@@ -88,40 +73,39 @@ def _agrees(level: Level, shorter: list[Level]) -> bool:
     return True
 
 
-def _level(fit: Fit, begin_s: float, end_s: float, count: int) -> Level | None:
-    edges = np.linspace(begin_s, end_s, count + 1)
-    columns: list[list[Float64]] = [[], [], [], [], []]
-    for index in range(count):
-        low, high = float(edges[index]), float(edges[index + 1])
-        # Several windows are joined at their middles and go on to the outer edges; a lone one has knots all along,
-        # because its interval is narrower in the middle.
-        inner = np.linspace(low, high, ALONE + 2)[1:-1] if count == 1 else np.array([(low + high) / 2])
-        outer = ([low] if index == 0 else [], [high] if index == count - 1 else [])
-        times = np.concatenate((outer[0], inner, outer[1]))
-        reach = (-np.inf if index == 0 else low, np.inf if index == count - 1 else high)
-        found = fit(*reach, times, count == 1)
-        if found is None:
-            return None
-        noise = np.full(len(times), max(found.noise_ns, LEAST_NOISE_NS))
-        for column, values in zip(columns, (times, found.value_ns, found.low_ns, found.high_ns, noise), strict=True):
-            column.append(values)
-    return Level(count, *(np.concatenate(column) for column in columns))
-
-
-def between_bounds(bounds: Bounds, slope: float | None, slopes: tuple[float, float]) -> Fit:
+def between_bounds(bounds: Bounds, slope: float | None, slopes: tuple[float, float]) -> LevelOf:
     """Lines of largest margin. ``slope``, ``slopes``: what a lone window's slope is, and what it can be."""
 
-    def fit(begin_s: float, end_s: float, knots: Float64, alone: bool) -> Fitted | None:
-        part = bounds.window(begin_s, end_s)
-        if not alone and min(len(part.upper_s), len(part.lower_s)) < FEWEST:
-            return None
-        widest = fit_line(part, knots, slopes if alone else EVERY_SLOPE)
-        line = widest if slope is None or not alone else fit_line(part, slopes=(slope, slope))
-        if widest is None or line is None:
-            return None
-        return Fitted(line(knots), widest.low_ns, widest.high_ns, _margin_noise(part, line))
+    def level_of(begin_s: float, end_s: float, count: int) -> Level | None:
+        edges = np.linspace(begin_s, end_s, count + 1)
+        edges[0], edges[-1] = -np.inf, np.inf
+        columns: list[list[Float64]] = [[], [], [], [], []]
+        for index, times in enumerate(_knots(begin_s, end_s, count)):
+            part = bounds.window(float(edges[index]), float(edges[index + 1]))
+            if count > 1 and min(len(part.upper_s), len(part.lower_s)) < FEWEST:
+                return None
+            widest = fit_line(part, times, slopes if count == 1 else EVERY_SLOPE)
+            line = widest if slope is None or count > 1 else fit_line(part, slopes=(slope, slope))
+            if widest is None or line is None:
+                return None
+            noise = np.full(len(times), max(_margin_noise(part, line), LEAST_NOISE_NS))
+            for column, values in zip(columns, (times, line(times), widest.low_ns, widest.high_ns, noise), strict=True):
+                column.append(values)
+        return Level(count, *(np.concatenate(column) for column in columns))
 
-    return fit
+    return level_of
+
+
+def _knots(begin_s: float, end_s: float, count: int) -> list[Float64]:
+    """Per window: its middle, and the outer edges of the piece. A lone window has knots all along, because its interval
+    is narrower in the middle."""
+    if count == 1:
+        return [np.linspace(begin_s, end_s, ALONE + 2)]
+    edges = np.linspace(begin_s, end_s, count + 1)
+    knots = [np.array([middle]) for middle in ((edges[:-1] + edges[1:]) / 2).tolist()]
+    knots[0] = np.append(begin_s, knots[0])
+    knots[-1] = np.append(knots[-1], end_s)
+    return knots
 
 
 def _margin_noise(bounds: Bounds, line: Line) -> float:
@@ -137,29 +121,37 @@ def _margin_noise(bounds: Bounds, line: Line) -> float:
     return float(np.hypot(*parts))
 
 
-def through_points(t_s: Float64, y_ns: Float64) -> Fit:
-    """Least squares without the points beyond four times the scatter. Nothing is certain about such a line."""
+def through_points(t_s: Float64, y_ns: Float64) -> LevelOf:
+    """Least squares without the points beyond four times the scatter. Nothing is certain about such lines."""
 
-    def fit(begin_s: float, end_s: float, knots: Float64, alone: bool) -> Fitted | None:
-        low, high = np.searchsorted(t_s, (begin_s, end_s))
-        t, y = t_s[low:high], y_ns[low:high]
-        if len(t) < (2 if alone else FEWEST):
+    def level_of(begin_s: float, end_s: float, count: int) -> Level | None:
+        edges = np.linspace(begin_s, end_s, count + 1)[1:-1]
+        starts = np.concatenate(([0], np.searchsorted(t_s, edges)))
+        if np.diff(np.append(starts, len(t_s))).min() < (2 if count == 1 else FEWEST):
             return None
-        keep = np.abs(y - np.median(y)) >= 0
+        which = np.repeat(np.arange(count), np.diff(np.append(starts, len(t_s))))
+        weight = np.ones(len(t_s))
         for _ in range(3):
-            middle = t[keep].mean()
-            spread = float(((t[keep] - middle) ** 2).sum())
-            slope = float(((t[keep] - middle) * (y[keep] - y[keep].mean())).sum()) / spread if spread else 0.0
-            level = float(np.median(y[keep] - slope * (t[keep] - middle)))
-            distance = np.abs(y - level - slope * (t - middle))
-            scatter = 1.4826 * float(np.median(distance[keep]))
-            keep = distance <= max(CLIP * scatter, LEAST_NOISE_NS)
-        level = float((y[keep] - slope * (t[keep] - middle)).mean())
-        edge = np.full(len(knots), np.inf)
-        value = level + slope * (knots - middle)
-        return Fitted(value, -edge, edge, scatter / float(np.sqrt(keep.sum())))
+            many = np.add.reduceat(weight, starts)
+            middle = np.add.reduceat(weight * t_s, starts) / many
+            level = np.add.reduceat(weight * y_ns, starts) / many
+            t = t_s - middle[which]
+            spread = np.add.reduceat(weight * t * t, starts)
+            slope = np.add.reduceat(weight * t * (y_ns - level[which]), starts) / np.where(spread > 0, spread, 1.0)
+            distance = np.abs(y_ns - level[which] - slope[which] * t)
+            scatter = 1.4826 * float(np.median(distance))
+            weight = (distance <= max(CLIP * scatter, LEAST_NOISE_NS)).astype(np.float64)
+            if np.add.reduceat(weight, starts).min() < 2:
+                return None
+        knots = _knots(begin_s, end_s, count)
+        of = np.repeat(np.arange(count), [len(times) for times in knots])
+        knot_s = np.concatenate(knots)
+        value = level[of] + slope[of] * (knot_s - middle[of])
+        noise = np.maximum(scatter / np.sqrt(many), LEAST_NOISE_NS)[of]
+        everywhere = np.full(len(value), np.inf)
+        return Level(count, knot_s, value, -everywhere, everywhere, noise)
 
-    return fit
+    return level_of
 
 
 def polyline(t_s: Float64, knot_s: Float64, value_ns: Float64) -> Float64:
