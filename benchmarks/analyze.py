@@ -2,10 +2,11 @@
 
     XPROF_PY_PEERS_PYTHON=/path/to/python python benchmarks/analyze.py [RUN] [--repeats 5]
 
-RUN is a run folder; without one the demo's training is recorded first, once with few and once with many steps: the
-first shows what starting costs, the second what events cost. XPROF_PY_PEERS_PYTHON names an interpreter in whose
-environment the package `xprof` is installed; without it only our side is measured. Both sides start a fresh process
-each time, without caches, and take turns; CPU seconds and peak memory are those of the whole process, imports included.
+RUN is a run folder, or an XPlane file (benchmarks/long_capture.py makes large ones); without one the demo's training is
+recorded first, once with few and once with many steps: the first shows what starting costs, the second what events
+cost. XPROF_PY_PEERS_PYTHON names an interpreter in whose environment the package `xprof` is installed; without it only
+our side is measured. Both sides start a fresh process each time, without caches, and take turns; CPU seconds and peak
+memory are those of the whole process, imports included.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def show(name: str, costs: list[Cost]) -> None:
 
 
 def compare(run: Path, repeats: int) -> None:
-    traces = sorted(run.glob("plugins/profile/*/*.xplane.pb"))
+    traces = [run] if run.is_file() else sorted(run.glob("plugins/profile/*/*.xplane.pb"))
     if not traces:
         raise SystemExit(f"{run} holds no XPlane file")
     print(f"\n{run.name}: {traces[0].stat().st_size / 1e6:.2f} MB of XPlane, {repeats} times each")

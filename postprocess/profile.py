@@ -27,6 +27,9 @@ class Profile:
     capture_end_ps: int
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What a room made of the tables and later rooms would make again, by name. Whoever uses it checks that it is of
+    these tables; nothing depends on its being there."""
 
     def __getitem__(self, name: str) -> pa.Table:
         if name in self.tables:

@@ -198,6 +198,38 @@ TABLES: dict[str, pa.Schema] = {
     "hlo_texts": _schema(("op", pa.int32()), ("key", _name), ("text", _name)),
     # The op of a computation whose result is the computation's.
     "hlo_roots": _schema(("computation", pa.int32()), ("op", pa.int32())),
+    # The ops of a program's scheduled computations, each computation's in the order in which they run.
+    "hlo_schedule": _schema(("program", pa.int32()), ("computation", pa.int32()), ("op", pa.int32())),
+    # One row per piece of memory that XLA reserves for a run of a program. `kind`: argument, donated (an argument whose
+    # memory becomes an output's), output, temporary, constant, thread_local. `space` as in hlo_shapes. A program whose
+    # HLO has no buffer assignment has no rows.
+    "hlo_allocations": _schema(
+        ("program", pa.int32()),
+        ("bytes", pa.int64()),
+        ("space", pa.int32()),
+        ("kind", _name),
+        ("parameter_number", pa.int64(), True),
+    ),
+    # One row per value of a program: defined by a row of hlo_ops (as `element` of its tuple, -1 the whole result;
+    # `depth`: how many tuples deep), kept at `offset` of a row of hlo_allocations.
+    "hlo_buffers": _schema(
+        ("program", pa.int32()),
+        ("allocation", pa.int32(), True),
+        ("offset", pa.int64()),
+        ("bytes", pa.int64()),
+        ("op", pa.int32(), True),
+        ("element", pa.int32()),
+        ("depth", pa.int32()),
+    ),
+    # What XLA's own simulation of its heaps says, in order: `kind` alloc, free, share (with another buffer). A program
+    # has a `trace` for every allocation that was packed, and where it says which one, that is often not so.
+    "hlo_heap_events": _schema(
+        ("program", pa.int32()),
+        ("trace", pa.int32()),
+        ("kind", _name),
+        ("buffer", pa.int32()),
+        ("shares_with", pa.int32(), True),
+    ),
     # How many replicas and partitions a program runs on; null where its HLO does not say.
     "program_devices": _schema(
         ("program", pa.int32()), ("replica_count", pa.int64(), True), ("partition_count", pa.int64(), True)

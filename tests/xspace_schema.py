@@ -78,13 +78,42 @@ _XPLANE = {
 }
 
 _HLO = {
-    "HloProto": ["1 hlo_module HloModuleProto"],
+    "HloProto": ["1 hlo_module HloModuleProto", "3 buffer_assignment BufferAssignmentProto"],
+    "BufferAssignmentProto": [
+        "1 logical_buffers LogicalBufferProto*",
+        "3 buffer_allocations BufferAllocationProto*",
+        "4 heap_simulator_traces HeapSimulatorTrace*",
+    ],
+    "LogicalBufferProto": ["1 id int64", "2 size int64", "3 defined_at Location", "4 color int64"],
+    "Location": ["3 shape_index int64*", "4 instruction_id int64"],
+    "BufferAllocationProto": [
+        "1 index int64",
+        "2 size int64",
+        "3 is_thread_local bool",
+        "5 is_entry_computation_parameter bool",
+        "6 parameter_number int64",
+        "7 maybe_live_out bool",
+        "8 color int64",
+        "9 assigned Assigned*",
+        "11 is_tuple bool",
+        "12 is_constant bool",
+    ],
+    "Assigned": ["1 logical_buffer_id int64", "2 offset int64", "3 size int64"],
+    "HeapSimulatorTrace": [
+        "1 events HeapEvent*",
+        "2 whole_module_simulation bool",
+        "3 buffer_allocation_index int64",
+    ],
+    "HeapEvent": ["1 kind int64", "2 buffer_id int64", "5 share_with_canonical_id int64"],
+    "HloScheduleProto": ["1 sequences %InstructionSequence"],
+    "InstructionSequence": ["1 instruction_ids int64*"],
     "HloModuleProto": [
         "1 name string",
         "2 entry_computation_name string",
         "6 entry_computation_id int64",
         "3 computations HloComputationProto*",
         "5 id int64",
+        "7 schedule HloScheduleProto",
         "15 device_assignment DeviceAssignmentProto",
         "17 stack_frame_index StackFrameIndexProto",
     ],

@@ -195,3 +195,52 @@ def outside_lines(summary: Fields) -> list[tuple[str, str]]:
             parts.append(f"mostly {label(largest)} ({quantities.percent(share, decimals=0)})")
         lines.append((name.replace("_", " "), " · ".join(parts)))
     return lines
+
+
+def memory_lead(memory: Fields) -> str:
+    """What the peak of device memory is, where it was seen, and at which op, in a sentence or two; "" where unknown."""
+    peak = number(memory, "peak_bytes")
+    if peak is None:
+        return ""
+    program, at = text(memory, "program"), mapping(memory, "at")
+    parts = mapping(memory, "parts")
+    held = number(parts, "held")
+    said = f"{quantities.size(peak)} at the peak"
+    if text(memory, "basis") == "allocator":
+        said += f", as the allocator {text(memory, 'device')} reported it."
+        if program:
+            said += f" The largest program, {program}, holds {quantities.size(held)} while it runs"
+    else:
+        said += f": what the largest program, {program}, holds while it runs; arrays outside it are not known"
+    if not program:
+        return said
+    place = text(at, "op_name") or text(at, "op")
+    source = text(at, "source")
+    if not place or (number(parts, "temporary") or 0) < 0.01 * (held or 0):
+        # What is held all along says more than the op at which a few bytes are added.
+        return f"{said}."
+    return f"{said}. Most is in use at {place}{f' ({PurePath(source).name})' if source else ''}."
+
+
+def excess_sentence(compiled_code: Fields) -> str:
+    """What `compiled_code` says of time beyond the roofline; "" where nothing is known."""
+    excess_s, share = number(compiled_code, "excess_s"), number(compiled_code, "excess_share")
+    if excess_s is None:
+        return ""
+    of = f", {quantities.percent(share)} of the step time" if share is not None else ""
+    said = f"Ops took {quantities.duration(excess_s)} longer than the hardware needs at the least{of}."
+    unknown_s = number(compiled_code, "excess_unknown_s")
+    if unknown_s:
+        said += f" Of {quantities.duration(unknown_s)} more it is not known what they need."
+    return said
+
+
+def finding_name(row: Fields) -> str:
+    """What a finding is, and of which op."""
+    return " ".join(part for part in (text(row, "what"), text(row, "op")) if part)
+
+
+def transfer_name(row: Fields) -> str:
+    """The kind of a row of `communication`, and how many take part."""
+    participants = number(row, "participants")
+    return text(row, "kind") + (f" of {quantities.whole(participants)}" if participants is not None else "")

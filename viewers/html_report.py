@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from xprof_py.errors import BadInputError, XprofPyError
 from xprof_py.postprocess import schema
-from xprof_py.viewers import html_sections, html_verdict
+from xprof_py.viewers import html_code, html_memory, html_sections, html_verdict
 from xprof_py.viewers.class_words import LABELS, PHASE_MEANINGS, PHASES
 from xprof_py.viewers.fields import Fields, mapping, number
 from xprof_py.viewers.html_parts import section
@@ -52,6 +52,9 @@ def render_report(summary: Fields, tables: Mapping[str, pa.Table]) -> str:
             html_sections.breakdown(summary),
             html_sections.lanes(summary),
             html_sections.top_ops(summary),
+            html_memory.memory(summary),
+            html_code.compiled_code(summary),
+            html_code.communication(summary),
             tag("div", html_sections.slowest_steps(summary), html_sections.compiles(summary), class_="pair"),
             tag("div", html_sections.outside_steady(summary), html_sections.unknown(summary), class_="pair"),
             html_sections.hosts(summary),

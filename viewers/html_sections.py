@@ -95,17 +95,17 @@ def top_ops(summary: Fields) -> Html:
     body = []
     for row, total in zip(found, totals, strict=True):
         mean_us = number(row, "mean_us")
-        details = " · ".join(part for part in (_middle_cut(text(row, "op_name"), 72), text(row, "program")) if part)
+        details = " · ".join(part for part in (middle_cut(text(row, "op_name"), 72), text(row, "program")) if part)
         source = text(row, "source")
         body.append(
             (
                 tag(
                     "span",
-                    tag("code", _middle_cut(text(row, "op"), 60), title=text(row, "op")),
+                    tag("code", middle_cut(text(row, "op"), 60), title=text(row, "op")),
                     tag("small", details, title=text(row, "op_name") or None),
                 ),
                 class_name(text(row, "class")),
-                tag("code", _end_of_path(source), title=source)
+                tag("code", end_of_path(source), title=source)
                 if source
                 else tag("span", quantities.MISSING, class_="quiet"),
                 quantities.percent(number(row, "share")),
@@ -129,7 +129,7 @@ def top_ops(summary: Fields) -> Html:
             else ()
         ),
     ]
-    return section("ops", "Ops with most device time", _first_rows("Ops with most device time", columns, body))
+    return section("ops", "Ops with most device time", first_rows("Ops with most device time", columns, body))
 
 
 def _of_roof(row: Fields) -> str:
@@ -138,7 +138,7 @@ def _of_roof(row: Fields) -> str:
     return f"{shown} {text(row, 'bound')}".rstrip()
 
 
-def _middle_cut(name: str, longest: int) -> str:
+def middle_cut(name: str, longest: int) -> str:
     """``name`` in ``longest`` characters: an op's name tells most at its two ends."""
     if len(name) <= longest:
         return name
@@ -146,18 +146,18 @@ def _middle_cut(name: str, longest: int) -> str:
     return f"{name[: longest - end - 1]}…{name[-end:]}"
 
 
-def _end_of_path(source: str) -> str:
+def end_of_path(source: str) -> str:
     """The last parts of a path, those that tell two files apart; the whole is the element's title."""
     if len(source) <= _LONGEST_SOURCE or "/" not in source:
-        return _middle_cut(source, _LONGEST_SOURCE)
+        return middle_cut(source, _LONGEST_SOURCE)
     parts = source.split("/")
     shown = parts.pop()
     while parts and len(parts[-1]) + len(shown) + 3 <= _LONGEST_SOURCE:
         shown = f"{parts.pop()}/{shown}"
-    return _middle_cut(f"…/{shown}", _LONGEST_SOURCE)
+    return middle_cut(f"…/{shown}", _LONGEST_SOURCE)
 
 
-def _first_rows(caption: str, columns: Sequence[Column], body: Sequence[Sequence[object]]) -> Html:
+def first_rows(caption: str, columns: Sequence[Column], body: Sequence[Sequence[object]]) -> Html:
     """A table of the first rows, the others behind a fold."""
     first = table(caption, columns, body[:_ROWS_SHOWN])
     rest = body[_ROWS_SHOWN:]
@@ -180,7 +180,7 @@ def slowest_steps(summary: Fields) -> Html:
             )
         )
     columns = [Column("Step", "name"), Column("Time", "number"), Column("Largest class"), Column("Phase")]
-    return section("slowest", "Slowest steps", _first_rows("Slowest steps", columns, body))
+    return section("slowest", "Slowest steps", first_rows("Slowest steps", columns, body))
 
 
 def compiles(summary: Fields) -> Html:
@@ -221,9 +221,9 @@ def compiles(summary: Fields) -> Html:
     return section(
         "compiles",
         "Compiles",
-        _first_rows("Compiles by function", function_columns, functions),
-        _first_rows("Compiled again, and why", again_columns, again),
-        _first_rows("Compiles during steps", step_columns, during),
+        first_rows("Compiles by function", function_columns, functions),
+        first_rows("Compiled again, and why", again_columns, again),
+        first_rows("Compiles during steps", step_columns, during),
         lead=lead,
     )
 

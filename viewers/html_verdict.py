@@ -22,7 +22,15 @@ from xprof_py.viewers.markup import Html, join, prose, tag
 _EVIDENCE_SHOWN = 5
 _LONG_SENTENCE = 90
 _SAME_STEP_TIME = 0.02
-_EVIDENCE_WORDS = {"gap": "device idle", "op": "op", "compile": "compile", "span": "host span"}
+_EVIDENCE_WORDS = {
+    "gap": "device idle",
+    "op": "op",
+    "compile": "compile",
+    "span": "host span",
+    "communication": "transfer",
+    "code": "compiled code",
+    "launch": "launching",
+}
 
 
 def title(summary: Fields) -> str:

@@ -113,3 +113,11 @@ def size(count: float | None) -> str:
         if abs(count) >= scale:
             return f"{_plain(count / scale)} {unit}"
     return f"{count:,.0f} B"
+
+
+def rate(bytes_per_s: float) -> str:
+    """Bytes per second in decimal units, as links and memories are sold."""
+    for scale, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if bytes_per_s >= scale:
+            return f"{_plain(bytes_per_s / scale)} {unit}"
+    return f"{_plain(bytes_per_s)} B/s"

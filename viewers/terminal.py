@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from xprof_py.viewers import quantities
+from xprof_py.viewers import quantities, terminal_code
 from xprof_py.viewers.class_words import label
 from xprof_py.viewers.fields import Fields, mapping, number, rows, text
 from xprof_py.viewers.figures import (
@@ -21,6 +21,7 @@ from xprof_py.viewers.figures import (
     diagnostics,
     evidence_place,
     headline,
+    memory_lead,
     outside_lines,
     steps_used,
 )
@@ -28,6 +29,7 @@ from xprof_py.viewers.terminal_page import MARGIN, Page, columns_of
 
 _EVIDENCE_SHOWN: Final = 3
 _WARNINGS_SHOWN: Final = 3
+_MEMORY_ADVICE_SHOWN: Final = 2
 _SHORTEST_BAR: Final = 6
 _LEAST_SHOWN: Final = 0.0005
 
@@ -62,6 +64,9 @@ def render_summary(
         _classes(page, summary),
         _evidence(page, summary),
         _advice(page, head),
+        _memory(page, summary),
+        terminal_code.compiled_code(page, summary),
+        terminal_code.communication(page, summary),
         _outside(page, summary),
         _warnings(page, summary),
         _places(page, out),
@@ -162,6 +167,18 @@ def _advice(page: Page, head: Headline) -> Iterator[str]:
     lines = page.wrap(head.advice, indent="      ", first="next  ")
     yield page.bold("next") + lines[0][4:]
     yield from lines[1:]
+
+
+def _memory(page: Page, summary: Fields) -> Iterator[str]:
+    memory = mapping(summary, "memory")
+    if number(memory, "peak_bytes") is None:
+        return
+    lines = page.wrap(memory_lead(memory), indent=" " * 8, first="memory  ")
+    yield page.bold("memory") + lines[0][6:]
+    yield from lines[1:]
+    for row in rows(memory, "advice")[:_MEMORY_ADVICE_SHOWN]:
+        amount = page.plain(f"saves up to {quantities.size(number(row, 'saves_bytes'))}: {text(row, 'text')}")
+        yield from page.wrap(amount, indent=" " * 10, first=" " * 8)
 
 
 def _outside(page: Page, summary: Fields) -> Iterator[str]:

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "decode/hlo_attributes.h"
+#include "decode/hlo_buffers.h"
 #include "decode/wire.h"
 
 static const xpr_column_spec computation_columns[] = {{"id", 'q'}, {"root", 'i'}, {"entry", 'B'}};
@@ -287,6 +288,10 @@ static bool read_module(decoder *d, xpr_wire *w, text_field *name, text_field *e
             read = xpr_wire_varint(w, &d->entry_id);
             d->has_entry_id = true;
             break;
+        case XPR_TAG(7, XPR_LEN):
+            read = enter(d, "schedule", 0) && xpr_wire_inner(w, &inner) && xpr_hlo_read_schedule(d->hlo, &inner);
+            if (read) leave(d);
+            break;
         case XPR_TAG(15, XPR_LEN):
             read = xpr_wire_inner(w, &inner) && xpr_hlo_read_device_assignment(d->hlo, &inner);
             break;
@@ -334,6 +339,11 @@ static bool read_hlo(decoder *d, xpr_wire *w) {
         if (!xpr_wire_tag(w, &tag)) return false;
         if (tag == XPR_TAG(1, XPR_LEN)) {
             if (!xpr_wire_inner(w, &inner) || !read_module(d, &inner, &name, &entry_name)) return false;
+        } else if (tag == XPR_TAG(3, XPR_LEN)) {
+            if (!enter(d, "buffer_assignment", 0) || !xpr_wire_inner(w, &inner) ||
+                !xpr_hlo_read_buffer_assignment(d->hlo, &inner))
+                return false;
+            leave(d);
         } else if (!xpr_wire_skip(w, tag)) {
             return false;
         }
@@ -353,6 +363,7 @@ int xpr_hlo_decode(const uint8_t *bytes, size_t length, xpr_hlo *hlo, xpr_decode
     xpr_table_init(&hlo->dimensions, dimension_columns, XPR_DIMENSIONS_WIDTH);
     xpr_table_init(&hlo->attributes, attribute_columns, XPR_ATTRIBUTES_WIDTH);
     xpr_table_init(&hlo->texts, text_columns, XPR_TEXTS_WIDTH);
+    xpr_hlo_init_buffers(hlo);
     decoder d = {.hlo = hlo};
     xpr_table_init(&d.operand_ids, id_columns, 2);
     xpr_table_init(&d.called_ids, id_columns, 2);
@@ -374,7 +385,9 @@ void xpr_hlo_free(xpr_hlo *hlo) {
     xpr_table *tables[] = {&hlo->computations, &hlo->instructions, &hlo->operands,
                            &hlo->calls,        &hlo->locations,    &hlo->frames,
                            &hlo->shapes,       &hlo->dimensions,   &hlo->attributes,
-                           &hlo->texts};
+                           &hlo->texts,        &hlo->sequences,    &hlo->schedule,
+                           &hlo->buffers,      &hlo->allocations,  &hlo->assigned,
+                           &hlo->heap_traces,  &hlo->heap_events};
     xpr_strings *strings[] = {&hlo->name,     &hlo->computation_names, &hlo->instruction_names,
                               &hlo->op_names, &hlo->file_names,        &hlo->function_names};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) xpr_table_free(tables[i]);

@@ -1,6 +1,6 @@
 /* HloProto (one compiled XLA program) to columns: computations, instructions, edges and source locations.
  *
- * Ownership, threading and failure as in xspace.h. Memory: at most about 30 times the input in a hand-made file.
+ * Ownership, threading and failure as in xspace.h. Memory: at most about 40 times the input in a hand-made file.
  * Ids become rows here: an instruction id counts within its computation (newer modules number them module-wide, older
  * ones too; both agree), a computation id within the module. -1: the id is not there. Stack frames keep the 1-based ids
  * of the file, 0 = none. What an instruction says beyond that (hlo_attributes.h) is in tables of (op, ...), op a row of
@@ -8,6 +8,8 @@
  */
 #ifndef XPROF_PY_DECODE_HLO_H
 #define XPROF_PY_DECODE_HLO_H
+
+#include <stdbool.h>
 
 #include "decode/columns.h"
 #include "decode/place.h"
@@ -31,6 +33,23 @@ enum { XPR_ATTRIBUTES_OP, XPR_ATTRIBUTES_KEY, XPR_ATTRIBUTES_VALUE, XPR_ATTRIBUT
 /* `text` is a number of text_values. */
 enum { XPR_TEXTS_OP, XPR_TEXTS_KEY, XPR_TEXTS_TEXT, XPR_TEXTS_WIDTH };
 
+/* The schedule and the buffer assignment (hlo_buffers.h), in the file's own ids of computations, instructions, buffers.
+ * `sequence`, `allocation` (of assigned) and `trace` are rows of sequences, allocations and heap_traces. A buffer is one
+ * value; `element` is which element of its instruction's tuple it is (-1: the whole), `depth` how deep in it. */
+enum { XPR_SEQUENCES_COMPUTATION, XPR_SEQUENCES_WIDTH };
+enum { XPR_SCHEDULE_SEQUENCE, XPR_SCHEDULE_INSTRUCTION, XPR_SCHEDULE_WIDTH };
+enum { XPR_BUFFERS_ID, XPR_BUFFERS_SIZE, XPR_BUFFERS_INSTRUCTION, XPR_BUFFERS_ELEMENT, XPR_BUFFERS_DEPTH,
+       XPR_BUFFERS_COLOR, XPR_BUFFERS_WIDTH };
+enum { XPR_ALLOCATIONS_INDEX, XPR_ALLOCATIONS_SIZE, XPR_ALLOCATIONS_PARAMETER_NUMBER, XPR_ALLOCATIONS_COLOR,
+       XPR_ALLOCATIONS_PARAMETER, XPR_ALLOCATIONS_LIVE_OUT, XPR_ALLOCATIONS_CONSTANT, XPR_ALLOCATIONS_THREAD_LOCAL,
+       XPR_ALLOCATIONS_TUPLE, XPR_ALLOCATIONS_WIDTH };
+enum { XPR_ASSIGNED_ALLOCATION, XPR_ASSIGNED_BUFFER, XPR_ASSIGNED_OFFSET, XPR_ASSIGNED_SIZE, XPR_ASSIGNED_WIDTH };
+/* `allocation`: the index that an allocation had when XLA packed it, before it numbered them anew. */
+enum { XPR_HEAP_TRACES_ALLOCATION, XPR_HEAP_TRACES_WIDTH };
+/* `kind`: 0 alloc, 1 free, 2 share with another buffer. */
+enum { XPR_HEAP_EVENTS_TRACE, XPR_HEAP_EVENTS_KIND, XPR_HEAP_EVENTS_BUFFER, XPR_HEAP_EVENTS_SHARES_WITH,
+       XPR_HEAP_EVENTS_WIDTH };
+
 /* Keys of attributes and, from XPR_CUSTOM_CALL_TARGET on, of texts. */
 enum { XPR_PARAMETER_NUMBER, XPR_TUPLE_INDEX, XPR_DIMENSION, XPR_CHANNEL_ID, XPR_FFT_TYPE, XPR_FFT_LENGTH,
        XPR_FEATURE_GROUP_COUNT, XPR_BATCH_GROUP_COUNT, XPR_LITERAL, XPR_WINDOW_DIMENSION, XPR_WINDOW_SIZE,
@@ -50,6 +69,8 @@ typedef struct {
     int64_t replica_count, partition_count; /* 0 where the module does not say */
     xpr_strings name;                       /* one string */
     xpr_table computations, instructions, operands, calls, locations, frames, shapes, dimensions, attributes, texts;
+    bool has_buffer_assignment;
+    xpr_table sequences, schedule, buffers, allocations, assigned, heap_traces, heap_events;
     xpr_strings computation_names, instruction_names, op_names, file_names, function_names;
     xpr_dictionary opcodes, source_files, text_values;
 } xpr_hlo;

@@ -45,7 +45,7 @@ static int column_getbuffer(PyObject *self, Py_buffer *view, int flags) {
 static Py_ssize_t column_length(PyObject *self) { return ((column_object *)self)->count; }
 
 static PyType_Slot column_slots[] = {
-    {Py_tp_doc, "A decoded column: a writable buffer of int64, int32 or uint8, for numpy.asarray."},
+    {Py_tp_doc, "A column made in C: a writable buffer of int64, int32, int8 or uint8, for numpy.asarray."},
     {Py_tp_dealloc, column_dealloc},
     {Py_bf_getbuffer, column_getbuffer},
     {Py_mp_length, column_length},
@@ -60,7 +60,7 @@ static PyType_Spec column_spec = {
 };
 
 /* A Column over *data, which it takes over, also when it fails. */
-static PyObject *column_from(void **data, size_t count, char format) {
+PyObject *xpr_py_column(void **data, size_t count, char format) {
     void *taken = *data;
     *data = NULL;
     size_t size = xpr_column_size(format);
@@ -91,7 +91,7 @@ static int add_table(PyObject *dict, const char *name, xpr_table *table) {
     PyObject *columns = PyDict_New();
     if (columns == NULL) return -1;
     for (int i = 0; i < table->width; i++) {
-        PyObject *column = column_from(&table->data[i], table->count, table->spec[i].type);
+        PyObject *column = xpr_py_column(&table->data[i], table->count, table->spec[i].type);
         if (set_new(columns, table->spec[i].name, column) < 0) {
             Py_DECREF(columns);
             return -1;
@@ -110,8 +110,8 @@ static int add_strings(PyObject *dict, const char *name, xpr_strings *strings) {
     void *offset_data = strings->offsets, *byte_data = strings->bytes;
     strings->offsets = NULL;
     strings->bytes = NULL;
-    PyObject *offsets = column_from(&offset_data, strings->count + 1, 'q');
-    PyObject *text = column_from(&byte_data, bytes, 'B');
+    PyObject *offsets = xpr_py_column(&offset_data, strings->count + 1, 'q');
+    PyObject *text = xpr_py_column(&byte_data, bytes, 'B');
     PyObject *pair = offsets && text ? PyTuple_Pack(2, offsets, text) : NULL;
     Py_XDECREF(offsets);
     Py_XDECREF(text);
@@ -213,6 +213,12 @@ static PyObject *hlo_columns(xpr_hlo *hlo) {
         add_table(dict, "frames", &hlo->frames) < 0 || add_table(dict, "shapes", &hlo->shapes) < 0 ||
         add_table(dict, "dimensions", &hlo->dimensions) < 0 ||
         add_table(dict, "attributes", &hlo->attributes) < 0 || add_table(dict, "texts", &hlo->texts) < 0 ||
+        add_table(dict, "sequences", &hlo->sequences) < 0 || add_table(dict, "schedule", &hlo->schedule) < 0 ||
+        add_table(dict, "buffers", &hlo->buffers) < 0 ||
+        add_table(dict, "allocations", &hlo->allocations) < 0 || add_table(dict, "assigned", &hlo->assigned) < 0 ||
+        add_table(dict, "heap_traces", &hlo->heap_traces) < 0 ||
+        add_table(dict, "heap_events", &hlo->heap_events) < 0 ||
+        set_new(dict, "has_buffer_assignment", PyBool_FromLong(hlo->has_buffer_assignment)) < 0 ||
         add_strings(dict, "text_values", &hlo->text_values.strings) < 0 ||
         set_new(dict, "attribute_names", attribute_names()) < 0 ||
         set_new(dict, "replica_count", PyLong_FromLongLong(hlo->replica_count)) < 0 ||

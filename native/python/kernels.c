@@ -1,58 +1,103 @@
-/* fit_line: kernels/envelope.h for numpy arrays. The GIL is released while it works; the caller's buffers are held. */
-#include <string.h>
+/* The kernels on sorted columns, for numpy: every argument is a contiguous buffer of the stated type.
+ *
+ * Ownership: results are Columns. Threading: the GIL is released while a kernel runs; the buffers are held. */
+#include "kernels/innermost.h"
 
-#include "kernels/envelope.h"
 #include "module.h"
 
-enum { UPPER_T, UPPER_Y, LOWER_T, LOWER_Y, AT, LOW, HIGH, ARRAYS };
+enum { BUFFERS = 12 };
+static const char buffer_types[BUFFERS + 1] = "qqibqbqqqbqq";
 
-PyDoc_STRVAR(fit_line_doc,
-             "fit_line(upper_t, upper_y, lower_t, lower_y, at, low, high, slope_min, slope_max)\n"
-             "    -> (at, value, slope, margin, slope_low, slope_high)\n\n"
-             "The line of largest margin below the upper and above the lower points, both in order of time; into low and\n"
-             "high, the extremes over all possible lines at the times `at`. All arrays are contiguous float64. Raises\n"
-             "ValueError for arrays that do not fit together or have no points.");
+static bool is_type(const Py_buffer *view, char type) {
+    const char *format = view->format ? view->format : "B";
+    if (*format == '@' || *format == '=' || *format == '<') format++;
+    if (type == 'q') return view->itemsize == 8 && (*format == 'q' || *format == 'l');
+    if (type == 'i') return view->itemsize == 4 && (*format == 'i' || *format == 'l');
+    return view->itemsize == 1 && *format == type;
+}
 
-static PyObject *fit_line(PyObject *module, PyObject *args) {
-    PyObject *objects[ARRAYS];
-    double slope_min, slope_max;
-    if (!PyArg_ParseTuple(args, "OOOOOOOdd:fit_line", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
-                          &objects[5], &objects[6], &slope_min, &slope_max))
+static Py_ssize_t length_of(const Py_buffer *view) { return view->len / view->itemsize; }
+
+/* Lengths that belong together, rows that exist and names that have a meaning: the kernel itself looks at none. */
+static const char *what_is_wrong(const Py_buffer *views, Py_ssize_t first, Py_ssize_t count) {
+    Py_ssize_t events = length_of(&views[0]);
+    if (length_of(&views[1]) != events || length_of(&views[2]) != events) return "event columns differ in length";
+    if (first < 0 || count < 0 || first > events || count > events - first) return "no such rows of events";
+    if (length_of(&views[4]) != length_of(&views[5])) return "special columns differ in length";
+    for (int i = 7; i < 10; i++)
+        if (length_of(&views[i]) != length_of(&views[6])) return "columns of more spans differ in length";
+    if (length_of(&views[10]) != length_of(&views[11])) return "keep columns differ in length";
+    const int32_t *name = views[2].buf;
+    for (Py_ssize_t row = first; row < first + count; row++)
+        if (name[row] < 0 || name[row] >= length_of(&views[3])) return "a name without a meaning";
+    return NULL;
+}
+
+static PyObject *pieces_columns(xpr_pieces *pieces) {
+    void *data[4] = {pieces->start_ps, pieces->end_ps, pieces->event, pieces->says};
+    size_t count = pieces->count;
+    memset(pieces, 0, sizeof *pieces);
+    PyObject *columns = PyTuple_New(4);
+    for (int i = 0; i < 4; i++) {
+        PyObject *column = columns ? xpr_py_column(&data[i], count, i < 3 ? 'q' : 'b') : NULL;
+        if (column == NULL) {
+            for (int left = i; left < 4; left++) free(data[left]);
+            Py_XDECREF(columns);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(columns, i, column);
+    }
+    return columns;
+}
+
+static PyObject *innermost(PyObject *self, PyObject *args) {
+    PyObject *objects[BUFFERS];
+    Py_ssize_t first, count;
+    int strong, join_alike;
+    if (!PyArg_ParseTuple(args, "OOOnnOOOOOOOOOip:innermost", &objects[0], &objects[1], &objects[2], &first, &count,
+                          &objects[3], &objects[4], &objects[5], &objects[6], &objects[7], &objects[8], &objects[9],
+                          &objects[10], &objects[11], &strong, &join_alike))
         return NULL;
-    Py_buffer views[ARRAYS];
-    PyObject *result = NULL;
+    Py_buffer views[BUFFERS];
     int held = 0;
-    for (; held < ARRAYS; held++) {
-        int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (held >= LOW ? PyBUF_WRITABLE : 0);
-        if (PyObject_GetBuffer(objects[held], &views[held], flags) < 0) goto done;
-        if (views[held].format == NULL || strcmp(views[held].format, "d") != 0) {
+    PyObject *result = NULL;
+    for (; held < BUFFERS; held++) {
+        if (PyObject_GetBuffer(objects[held], &views[held], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) goto release;
+        if (!is_type(&views[held], buffer_types[held])) {
+            PyErr_Format(PyExc_TypeError, "innermost: buffer %d is not of type '%c'", held, buffer_types[held]);
             held++;
-            PyErr_SetString(PyExc_ValueError, "fit_line: every array must be float64");
-            goto done;
+            goto release;
         }
     }
-    if (views[UPPER_T].len != views[UPPER_Y].len || views[LOWER_T].len != views[LOWER_Y].len ||
-        views[AT].len != views[LOW].len || views[AT].len != views[HIGH].len || !views[UPPER_T].len ||
-        !views[LOWER_T].len) {
-        PyErr_SetString(PyExc_ValueError, "fit_line: arrays of different lengths, or a side without points");
-        goto done;
+    const char *wrong = what_is_wrong(views, first, count);
+    if (wrong) {
+        PyErr_Format(PyExc_ValueError, "innermost: %s", wrong);
+        goto release;
     }
-    struct xpr_points upper = {views[UPPER_T].buf, views[UPPER_Y].buf, (size_t)views[UPPER_T].len / sizeof(double)};
-    struct xpr_points lower = {views[LOWER_T].buf, views[LOWER_Y].buf, (size_t)views[LOWER_T].len / sizeof(double)};
-    struct xpr_line line;
+    xpr_line_spans line = {views[0].buf, views[1].buf, views[2].buf, (size_t)first, (size_t)count, views[3].buf,
+                           views[4].buf, views[5].buf, (size_t)length_of(&views[4])};
+    xpr_more_spans more = {views[6].buf, views[7].buf, views[8].buf, views[9].buf, (size_t)length_of(&views[6])};
+    xpr_keep keep = {views[10].buf, views[11].buf, (size_t)length_of(&views[10])};
+    xpr_pieces pieces;
     int failed;
     Py_BEGIN_ALLOW_THREADS;
-    failed = xpr_fit_line(upper, lower, slope_min, slope_max, &line, views[AT].buf,
-                          (size_t)views[AT].len / sizeof(double), views[LOW].buf, views[HIGH].buf);
+    failed = xpr_innermost(&line, &more, &keep, (int8_t)strong, join_alike != 0, &pieces);
     Py_END_ALLOW_THREADS;
-    result = failed ? PyErr_NoMemory()
-                    : Py_BuildValue("dddddd", line.at, line.value, line.slope, line.margin, line.slope_low,
-                                    line.slope_high);
-done:
-    while (held--) PyBuffer_Release(&views[held]);
+    result = failed ? PyErr_NoMemory() : pieces_columns(&pieces);
+release:
+    while (held > 0) PyBuffer_Release(&views[--held]);
     return result;
 }
 
-static PyMethodDef methods[] = {{"fit_line", fit_line, METH_VARARGS, fit_line_doc}, {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    {"innermost", innermost, METH_VARARGS,
+     "innermost(start_ps, end_ps, name, first, count, name_says, special_rows, special_says, more_start_ps,\n"
+     "          more_end_ps, more_event, more_says, keep_start_ps, keep_end_ps, strong, join_alike)\n"
+     "-> (start_ps, end_ps, event, says) of the pieces\n\n"
+     "Rows [first, first + count) of the event columns and the other spans, flattened (native/kernels/innermost.h).\n"
+     "Times, rows and events int64, name int32, what they say int8. Raises TypeError and ValueError for columns that\n"
+     "do not fit together."},
+    {NULL, NULL, 0, NULL},
+};
 
 int xpr_py_add_kernels(PyObject *module) { return PyModule_AddFunctions(module, methods); }

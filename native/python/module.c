@@ -2,14 +2,15 @@
 #include "module.h"
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "xprof_py._native", "C core of xprof_py: recorder and decoders.", -1, NULL,
+    PyModuleDef_HEAD_INIT, "xprof_py._native", "C core of xprof_py: recorder, decoders and kernels.", -1, NULL,
     NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
-    if (xpr_py_add_recorder(module) < 0 || xpr_py_add_decode(module) < 0 || xpr_py_add_kernels(module) < 0) {
+    if (xpr_py_add_recorder(module) < 0 || xpr_py_add_decode(module) < 0 ||
+        xpr_py_add_kernels(module) < 0 || xpr_py_add_lines(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

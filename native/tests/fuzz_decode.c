@@ -112,6 +112,20 @@ static void check_hlo(const xpr_hlo *hlo, size_t length) {
     check_rising(&hlo->dimensions, XPR_DIMENSIONS_SHAPE);
     check_rising(&hlo->attributes, XPR_ATTRIBUTES_OP);
     check_rising(&hlo->texts, XPR_TEXTS_OP);
+    check_rows(&hlo->schedule, XPR_SCHEDULE_SEQUENCE, hlo->sequences.count, 0);
+    check_rising(&hlo->schedule, XPR_SCHEDULE_SEQUENCE);
+    check_rows(&hlo->assigned, XPR_ASSIGNED_ALLOCATION, hlo->allocations.count, 0);
+    check_rising(&hlo->assigned, XPR_ASSIGNED_ALLOCATION);
+    check_rows(&hlo->heap_events, XPR_HEAP_EVENTS_TRACE, hlo->heap_traces.count, 0);
+    check_rising(&hlo->heap_events, XPR_HEAP_EVENTS_TRACE);
+    for (size_t i = 0; i < hlo->buffers.count; i++)
+        REQUIRE(xpr_i32(&hlo->buffers, XPR_BUFFERS_DEPTH)[i] >= 0 && xpr_i32(&hlo->buffers, XPR_BUFFERS_ELEMENT)[i] >= -1);
+    const xpr_table *of_buffers[] = {&hlo->sequences,   &hlo->schedule, &hlo->buffers,
+                                     &hlo->allocations, &hlo->assigned, &hlo->heap_traces, &hlo->heap_events};
+    size_t in_buffers = 0;
+    for (size_t i = 0; i < sizeof of_buffers / sizeof *of_buffers; i++) in_buffers += table_bytes(of_buffers[i]);
+    REQUIRE(in_buffers <= 40 * length + 16 * 200);
+    REQUIRE(in_buffers == 0 || hlo->has_buffer_assignment || hlo->sequences.capacity > 0);
     size_t held = table_bytes(&hlo->shapes) + table_bytes(&hlo->dimensions) + table_bytes(&hlo->attributes) +
                   table_bytes(&hlo->texts);
     REQUIRE(held <= 26 * length + 16 * 60); /* a packed number: 1 byte of input, 13 of columns, capacity doubles */

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.join.columns import integers
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
@@ -84,21 +85,29 @@ def step_times_ps(step_classes: pa.Table, phases: tuple[str, ...]) -> list[int]:
     ``step_classes``: what finish returns. Hosts are each on their own clock; the mean is rounded down.
     """
     table = step_classes.filter(pc.equal(step_classes["kind"], "step"))
-    names = ("host", "lane", "name", "number", "occurrence", "phase", "start_ps", "window_ps")
-    of_host: dict[str, list[tuple[int, int, int, int]]] = {}
-    steps_of_host: dict[str, dict[tuple[str, int, int], tuple[int, str]]] = {}
-    for host, lane, name, number, occurrence, phase, start, window in zip(
-        *(table[column].to_pylist() for column in names), strict=True
-    ):
-        known = steps_of_host.setdefault(host, {})
-        step, _ = known.setdefault((name, number, occurrence), (len(known), phase))
-        of_host.setdefault(host, []).append((lane, step, start, start + window))
+    lane, start, window_ps = (integers(table, name) for name in ("lane", "start_ps", "window_ps"))
+    keys = list(zip(*(table[name].to_pylist() for name in ("name", "number", "occurrence")), strict=True))
+    phase = table["phase"].to_pylist()
+    rows_of_host: dict[str, list[int]] = {}
+    for row, host in enumerate(table["host"].to_pylist()):
+        rows_of_host.setdefault(host, []).append(row)
     times: dict[tuple[str, int, int], list[int]] = {}
-    for host, known in steps_of_host.items():
-        measured = step_times(of_host[host], len(known))
-        for key, (step, phase) in known.items():
-            if phase in phases:
-                times.setdefault(key, []).append(measured[step])
+    for rows in rows_of_host.values():
+        known: dict[tuple[str, int, int], int] = {}
+        first: list[int] = []
+        step = []
+        for row in rows:
+            at = known.setdefault(keys[row], len(known))
+            if at == len(first):
+                first.append(row)
+            step.append(at)
+        mine = np.array(rows)
+        measured = step_times(
+            lane[mine], np.array(step, np.int64), start[mine], (start + window_ps)[mine], len(known)
+        ).tolist()
+        for at, row in enumerate(first):
+            if phase[row] in phases:
+                times.setdefault(keys[row], []).append(measured[at])
     return [sum(found) // len(found) for found in times.values()]
 
 

@@ -27,21 +27,23 @@ def partial(profile: Profile) -> pa.Table:
     """KEYS, self_ps, count, longest_ps of one joined profile."""
     lines = profile["lines"]["name"].to_pylist()
     compiling = [row for row, name in enumerate(lines) if name.startswith(host_names.COMPILER_LINES)]
-    events = Events(profile)
-    passes = np.isin(events.line, compiling)
-    for call in np.flatnonzero(events.named(host_names.COMPILE_CALL)):
+    events = Events.of(profile)
+    passes = np.zeros(events.count, np.bool_)
+    for line in compiling:
+        passes[slice(*np.searchsorted(events.line, [line, line + 1]))] = True
+    for call in events.rows_named(host_names.COMPILE_CALL):
         # Sorted by line and start: what the call holds are the next rows.
         of_line = int(np.searchsorted(events.line, events.line[call], side="right"))
         starts = events.start_ps[call + 1 : of_line]
         last = call + 1 + int(np.searchsorted(starts, events.end_ps[call], side="left"))
         passes[call + 1 : last] = True
-    passes &= (events.duration_ps >= 0) & ~events.matching(lambda name: name.startswith(host_names.NO_PASS))
     rows = np.flatnonzero(passes)
+    no_pass = events.verdicts(lambda name: name.startswith(host_names.NO_PASS))
+    rows = rows[(events.duration_ps[rows] >= 0) & ~no_pass[events.name[rows]]]
     if not len(rows):
         return _SCHEMA.empty_table()
     self_ps, speaker = _nested(events, rows)
-    _, module = events.argument("module")
-    said = np.where(speaker >= 0, module[speaker], -1)
+    said = np.where(speaker >= 0, events.argument_of("module", speaker)[1], -1)
     texts = {int(code): events.text_of(int(code)) for code in np.unique(said) if code >= 0}
     modules = [texts.get(code, "") for code in said.tolist()]
     table = pa.table(
@@ -73,9 +75,8 @@ def finish(merged: pa.Table) -> pa.Table:
 
 def _nested(events: Events, rows: Int64) -> tuple[Int64, Int64]:
     """(self ps, event that names the module or -1) of each of ``rows``, which come parents first on their lines."""
-    says, _ = events.argument("module")
     self_ps = events.duration_ps[rows].copy()
-    speaker = np.where(says[rows], rows, -1)
+    speaker = np.where(events.argument_of("module", rows)[0], rows, -1)
     stack: list[int] = []
     line = -1
     ends, starts, lines = events.end_ps[rows].tolist(), events.start_ps[rows].tolist(), events.line[rows].tolist()

@@ -28,24 +28,26 @@ def partial(profile: Profile) -> pa.Table:
     step = windows["step"].take(gaps["window"])
     kind = windows["kind"].take(gaps["window"])
     phase = steps["phase"].take(step) if steps.num_rows else pa.nulls(gaps.num_rows, pa.string())
-    events = Events(profile)
+    events = Events.of(profile)
     event = integers(gaps, "event")
-    has_source, source = events.argument("source")
-    known = event >= 0
-    known[known] = has_source[event[known]]
-    texts = {int(row): events.text_of(int(row)) for row in np.unique(source[event[known]])}
-    where = ["" if not said else texts[int(source[at])] for at, said in zip(event, known, strict=True)]
+    known, source = events.argument_of("source", event)
+    texts = [""]
+    number = np.zeros(gaps.num_rows, np.int64)
+    for row in np.unique(source[known]).tolist():
+        number[known & (source == row)] = len(texts)
+        texts.append(events.text_of(row))
     stack = integers(gaps, "stack")
     stacks = Stacks(profile)
-    places = {row: stacks.place(row) for row in np.unique(stack[stack >= 0]).tolist()}
-    for at in np.flatnonzero(stack >= 0).tolist():
-        place = places[int(stack[at])]
-        where[at] = place.source if place is not None else where[at]
+    for row in np.unique(stack[stack >= 0]).tolist():
+        place = stacks.place(row)
+        if place is not None:
+            number[stack == row] = len(texts)
+            texts.append(place.source)
     table = pa.table(
         {
             "cause": gaps["cause"],
             "evidence": gaps["evidence"],
-            "source": pa.array(where, pa.string()),
+            "source": pa.array(texts, pa.string()).take(pa.array(number)),
             "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
             "length_ps": gaps["length_ps"],
             "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),

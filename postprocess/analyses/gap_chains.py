@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
@@ -83,28 +83,31 @@ def partial(profile: Profile) -> pa.Table:
         for i, row in zip(np.flatnonzero(shown), gaps.take(pa.array(rows[shown])).to_pylist(), strict=True)
     ]
     left = gaps.take(pa.array(rows[~shown]))
-    cause = np.array([CLASSES.index(name) for name in left["cause"].to_pylist()] or np.zeros(0), np.int64)
-    key = np.stack([integers(left, "lane"), step[~shown], cause], axis=1)
-    found, member = np.unique(key, axis=0, return_inverse=True)
+    cause = left["cause"].combine_chunks().dictionary_encode()
+    rank = np.array([CLASSES.index(name) for name in cause.dictionary.to_pylist()] or [0], np.int64)[cause.indices]
+    lane, step_of = integers(left, "lane"), step[~shown]
+    first, member = distinct(lane, step_of, rank)
     # The longest piece of each key comes first and speaks for the rest.
-    order = np.lexsort((start[~shown], -length[~shown], member.reshape(-1)))
-    edges = np.searchsorted(member.reshape(-1)[order], np.arange(len(found) + 1))
-    for (lane, step_row, code), low, high in zip(found.tolist(), edges[:-1], edges[1:], strict=True):
-        members = order[low:high]
-        out.append(
-            {
-                "host": profile.host,
-                "lane": lane,
-                "step": step_row,
-                "start_ps": int(start[~shown][members].min()),
-                "end_ps": int(end[~shown][members].max()),
-                "cause": CLASSES[code],
-                "length_ps": int(length[~shown][members].sum()),
-                "pieces": len(members),
-                "evidence": left["evidence"][int(members[0])].as_py(),
-            }
-        )
-    return pa.Table.from_pylist(out, schema=_SCHEMA)
+    low, high, size = start[~shown], end[~shown], length[~shown]
+    order = np.lexsort((low, -size, member))
+    edges = np.searchsorted(member[order], np.arange(len(first)))
+    several = pa.table(
+        {
+            "host": pa.repeat(pa.scalar(profile.host), len(first)),
+            "lane": lane[first],
+            "step": step_of[first],
+            "start_ps": np.minimum.reduceat(low[order], edges) if len(first) else low,
+            "end_ps": np.maximum.reduceat(high[order], edges) if len(first) else high,
+            "cause": left["cause"].take(pa.array(first)),
+            "length_ps": np.add.reduceat(size[order], edges) if len(first) else size,
+            "pieces": np.bincount(member, minlength=len(first)),
+            "evidence": left["evidence"].take(pa.array(order[edges])),
+        }
+    )
+    absent = pa.nulls(len(first))
+    columns = [several[name] if name in several.column_names else absent for name in _SCHEMA.names]
+    summed = pa.table([*columns], names=_SCHEMA.names).cast(_SCHEMA)
+    return pa.concat_tables([pa.Table.from_pylist(out, schema=_SCHEMA), summed]).combine_chunks()
 
 
 def _largest(gap: Int64, window: Int64, length: Int64, window_ps: Int64) -> Bool:
@@ -131,8 +134,7 @@ class _Chain:
     """What a row of gaps refers to, written out."""
 
     def __init__(self, profile: Profile) -> None:
-        self._events = Events(profile)
-        self._has_source, self._source = self._events.argument("source")
+        self._events = Events.of(profile)
         self._lines = profile["lines"]["name"].to_pylist()
         self._launches = profile["launches"].to_pylist()
         self._runs = profile["runs"].to_pylist()
@@ -161,7 +163,7 @@ class _Chain:
     def _read_calls(self) -> None:
         """Per line the outermost calls of jitted functions, in order: disjoint."""
         events = self._events
-        calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+        calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
         self._calls: dict[int, Int64] = {}
         for line in np.unique(events.line[calls]):
             mine = calls[events.line[calls] == line]
@@ -259,8 +261,9 @@ class _Chain:
         if function is None and cause in ("host", "compiler"):
             function = self._calling(event)
         source = None
-        if self._has_source[event]:
-            source = events.text_of(int(self._source[event]))
+        stated, text = events.argument_of("source", np.array([event]))
+        if stated[0]:
+            source = events.text_of(int(text[0]))
         elif frame is not None:
             source = frame["where"]
         elif function:

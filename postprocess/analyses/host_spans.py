@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from xprof_py.postprocess.join.columns import Events
+from xprof_py.postprocess.join.columns import Events, distinct
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import Kind
 
@@ -28,13 +28,12 @@ _SCHEMA = pa.schema(
 
 def partial(profile: Profile) -> pa.Table:
     """One row per (kind, name, source) of one profile."""
-    events = Events(profile)
-    has_source, source = events.argument("source")
+    events = Events.of(profile)
     rows = np.flatnonzero(np.isin(events.kind, [int(k) for k in _KINDS]))
-    text = np.where(has_source, source, -1)
-    packed = np.stack([events.kind[rows], events.name[rows], text[rows]], axis=1)
-    unique, group = np.unique(packed, axis=0, return_inverse=True)
-    group = group.reshape(-1)
+    has_source, source = events.argument_of("source", rows)
+    packed = (events.kind[rows], events.name[rows], np.where(has_source, source, -1))
+    first, group = distinct(*packed)
+    unique = np.stack([column[first] for column in packed], axis=1)
     closed = events.duration_ps[rows] >= 0
     duration = np.where(closed, events.duration_ps[rows], 0)
     total = np.zeros(len(unique), np.int64)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess.analyses.top_ops import COPY, step_of_ops
-from xprof_py.postprocess.join.columns import Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
 TEXTS = ("program", "opcode", "source", "op_name")
@@ -58,9 +58,9 @@ def partial(profile: Profile) -> pa.Table:
     class_code, classes = dictionary(ops, "class")
     most = _largest_class(identity, class_code.astype(np.int64), length, len(identities), len(classes))
 
-    key = np.stack([integers(ops, "lane"), identity, step], axis=1)
-    cells, cell_of = np.unique(key, axis=0, return_inverse=True)
-    cell_of = cell_of.reshape(-1)
+    lane = integers(ops, "lane")
+    first_of, cell_of = distinct(lane, identity, step)
+    cells = np.stack([lane[first_of], identity[first_of], step[first_of]], axis=1)
     total = np.zeros(len(cells), np.int64)
     np.add.at(total, cell_of, length)
     count = np.bincount(cell_of, minlength=len(cells))

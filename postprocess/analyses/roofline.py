@@ -6,6 +6,9 @@ Per HLO instruction, over its executions (definitions of flops and bytes: hlo/co
     bound       compute or memory, whichever of the two is longer
     efficiency  ideal / measured time (own event and the part that it stayed open, as in top_ops); above 1 where data
                 came from a cache: bytes are counted as if they all came from memory
+    excess      measured time - ideal, at least 0: `codegen_excess`, what the code that the compiler made takes beyond
+                the hardware. Of the classes compute and memory; a collective or a copy to the host waits for others.
+                Ops that run at once share the device, so each one's excess then holds the others' work
 
 Per program: the sums over its executed ops, which count a loop's body as often as it ran, beside what the HLO promises
 for one run (loops by trip count). Ideals by resource: computing, moving bytes, network. Everything is null where a cost
@@ -16,6 +19,7 @@ Sums are exact: picoseconds in int64, flops and bytes in decimal128, since those
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -28,6 +32,8 @@ from xprof_py.postprocess.hlo.peaks import Peaks, ideal_ps, ideal_times_ps, peak
 from xprof_py.postprocess.join.columns import Int64, dictionary, integers
 from xprof_py.postprocess.profile import Profile
 
+COMPILED_CLASSES = ("compute", "memory")
+"""Classes whose time is that of the compiler's code."""
 _COUNT = pa.decimal128(38, 0)
 _AMOUNTS = ("flops", "bytes", "network_bytes")
 _TIMES = ("computing_ps", "moving_ps", "network_ps", "ideal_ps")
@@ -57,16 +63,22 @@ def finish(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
     """Per instruction over steps of these phases (all, if there is no step), longest total first.
 
     Columns: KEYS without phase, count, total_ps; flops, bytes, network_bytes (decimal) and computing_ps, moving_ps,
-    network_ps, ideal_ps, null unless known of every execution; flops_per_s, bytes_per_s (achieved), bound, efficiency.
+    network_ps, ideal_ps, null unless known of every execution; flops_per_s, bytes_per_s (achieved), bound, efficiency;
+    excess_ps, null where the ideal or the class does not tell it.
     """
     used = _of_phases(merged, phases)
-    return _described(used.filter(pc.not_equal(used["op"], "")), [key for key in KEYS if key != "phase"])
+    table = _described(used.filter(pc.not_equal(used["op"], "")), [key for key in KEYS if key != "phase"])
+    told = pc.is_in(table["class"], pa.array(COMPILED_CLASSES))
+    beyond = pc.max_element_wise(pc.subtract(table["total_ps"], table["ideal_ps"]), 0, skip_nulls=False)
+    return table.append_column("excess_ps", pc.if_else(told, beyond, pa.scalar(None, pa.int64())))
 
 
 def programs(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
     """Per program: the columns of ``finish`` over its executed ops, and runs, run_ps, hlo_flops, hlo_bytes.
 
-    ``run_ps``: sum of its runs' lengths; hlo_*: what its HLO needs in one run, null where not known.
+    ``run_ps``: sum of its runs' lengths; hlo_*: what its HLO needs in one run, null where not known. ``excess_ps``: the
+    sum over its ops whose excess is known, null where none is; ``excess_unknown_ps``: the time of the others among
+    compute and memory, of which nothing is known.
     """
     used = _of_phases(merged, phases)
     ops = _described(used.filter(pc.not_equal(used["op"], "")), ["program"])
@@ -79,9 +91,23 @@ def programs(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
         for name in ("flops", "bytes"):
             known = row is not None and row["count"] and row[f"{name}_known"] == row["count"]
             added[f"hlo_{name}"].append(int(row[name]) // row["count"] if known and row is not None else None)
+    excess = _excess_by_program(finish(merged, phases))
+    for name in ("excess_ps", "excess_unknown_ps"):
+        added[name] = [excess.get(program, {}).get(name) for program in ops["program"].to_pylist()]
     for name, values in added.items():
         ops = ops.append_column(name, pa.array(values, pa.int64()))
     return ops
+
+
+def _excess_by_program(finished: pa.Table) -> dict[str, dict[str, int | None]]:
+    of = finished.filter(pc.is_in(finished["class"], pa.array(COMPILED_CLASSES)))
+    unknown = pc.if_else(pc.is_null(of["excess_ps"]), of["total_ps"], 0)
+    of = of.append_column("excess_unknown_ps", unknown)
+    sums = of.group_by("program").aggregate([("excess_ps", "sum"), ("excess_unknown_ps", "sum")])
+    return {
+        row["program"]: {"excess_ps": row["excess_ps_sum"], "excess_unknown_ps": row["excess_unknown_ps_sum"]}
+        for row in sums.to_pylist()
+    }
 
 
 def _of_phases(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
@@ -123,7 +149,20 @@ def _bound(row: dict[str, Any]) -> str | None:
     return "memory" if moving_ps > computing_ps else "compute"
 
 
-def _op_rows(profile: Profile) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Executions:
+    """Executions of one instruction (row of hlo_ops) on one lane in steps of one phase, of one class."""
+
+    hlo_op: int
+    phase: str
+    class_name: str
+    lane: int
+    count: int
+    total_ps: int
+
+
+def executions(profile: Profile) -> list[Executions]:
+    """The leaves with HLO of a joined profile, added up; own event and the part that it stayed open."""
     ops = profile["ops"].filter(profile["ops"]["leaf"])
     ops = ops.filter(pc.is_valid(ops["hlo_op"]))
     if not ops.num_rows:
@@ -140,22 +179,30 @@ def _op_rows(profile: Profile) -> list[dict[str, Any]]:
     total_ps = np.zeros(len(found), np.int64)
     np.add.at(total_ps, group, integers(ops, "duration_ps") + integers(ops, "open_ps"))
     count = np.bincount(group, minlength=len(found))
-    costs = {row["op"]: row for row in profile["hlo_costs"].to_pylist()}
-    instructions = Instructions(profile)
-    peaks = _peaks_by_lane(profile)
     return [
-        {
-            **instructions.describe(hlo_op),
-            "class": classes[code],
-            "phase": phases[phase],
-            "total_ps": int(total_ps[i]),
-            **_needed(costs.get(hlo_op), peaks[on], int(count[i])),
-        }
+        Executions(hlo_op, phases[phase], classes[code], on, int(count[i]), int(total_ps[i]))
         for i, (hlo_op, phase, code, on) in enumerate(found.tolist())
     ]
 
 
-def _peaks_by_lane(profile: Profile) -> list[Peaks | None]:
+def _op_rows(profile: Profile) -> list[dict[str, Any]]:
+    costs = {row["op"]: row for row in profile["hlo_costs"].to_pylist()}
+    instructions = Instructions(profile)
+    peaks = peaks_by_lane(profile)
+    return [
+        {
+            **instructions.describe(of.hlo_op),
+            "class": of.class_name,
+            "phase": of.phase,
+            "total_ps": of.total_ps,
+            **_needed(costs.get(of.hlo_op), peaks[of.lane], of.count),
+        }
+        for of in executions(profile)
+    ]
+
+
+def peaks_by_lane(profile: Profile) -> list[Peaks | None]:
+    """The peaks of every lane's device."""
     return [peaks_of(profile, device) for device in profile["lanes"]["device"].to_pylist()]
 
 

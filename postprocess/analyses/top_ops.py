@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
 KEYS = ["op", "opcode", "class", "program", "source", "op_name", "phase"]
@@ -32,9 +32,9 @@ def partial(profile: Profile) -> pa.Table:
     # One key per instruction; ops without HLO are told apart by the name of their event, copies are all one.
     is_copy = integers(ops, "run") < 0
     nameless = np.where(is_copy, -1, -2 - event_code[event].astype(np.int64))
-    key = np.stack([np.where(hlo_op >= 0, hlo_op, nameless), phase_code], axis=1)
-    found, first, group = np.unique(key, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+    instruction_of = np.where(hlo_op >= 0, hlo_op, nameless)
+    first, group = distinct(instruction_of, phase_code)
+    found = np.stack([instruction_of[first], phase_code[first]], axis=1)
     sums = np.zeros(len(found), np.int64)
     longest = np.zeros(len(found), np.int64)
     np.add.at(sums, group, total)

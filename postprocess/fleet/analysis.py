@@ -28,7 +28,7 @@ from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.process import read_process
-from xprof_py.postprocess.readers.sources import Source, Sources, find_sources
+from xprof_py.postprocess.readers.sources import Source, Sources, find_sources, profile_name
 from xprof_py.postprocess.rules.summary import build_summary
 
 SUMMARY = "summary.json"
@@ -154,7 +154,8 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
         diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics)],
     )
     stored = {name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED}
-    return Analysis(summary, {**finished, **stored})
+    tables = {**finished, **stored}
+    return Analysis({**summary, "tables": sorted(tables)}, tables)
 
 
 def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False) -> Analysis:
@@ -164,7 +165,11 @@ def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False)
     only a measurement that is stored already is used. Raises BadInputError where nothing could be read, UsageError
     where XPROF_PY_PEAKS cannot.
     """
-    sources = find_sources(paths)
+    return analyse_sources(find_sources(paths), calibrate=calibrate)
+
+
+def analyse_sources(sources: Sources, *, calibrate: bool = False) -> Analysis:
+    """The same for what find_sources found."""
     profiles, diagnostics = load_processes(sources)
     parts = []
     while profiles:
@@ -172,13 +177,19 @@ def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False)
     return reduce_partials(parts, diagnostics)
 
 
-def default_out(paths: Sequence[str | os.PathLike[str]]) -> Path:
-    """Where an analysis of ``paths`` goes by default: RUN/analysis for a run folder, else ./<name>-analysis."""
-    sources = find_sources(paths)
+def default_out(paths: Sequence[str | os.PathLike[str]], sources: Sources) -> Path:
+    """Where an analysis of ``paths`` goes by default: RUN/analysis for a run folder, else ./<name>-analysis.
+
+    ``sources``: what find_sources found there. The name is that of the one file or folder that was named, without the
+    ending that says its format; of several files it is that of the folder that holds them all.
+    """
     if sources.root is not None:
         return sources.root / "analysis"
-    name = Path(os.fspath(paths[0])).resolve().name.split(".")[0] or "profile"
-    return Path(f"{name}-analysis")
+    named = Path(os.fspath(paths[0])).resolve()
+    if len(paths) > 1 or not named.exists():
+        found = [f.resolve().parent for s in sources.processes for f in (s.xspace, s.shard) if f is not None]
+        named = Path(os.path.commonpath(found))
+    return Path(f"{profile_name(named) or 'profile'}-analysis")
 
 
 def is_foreign(out: Path) -> bool:
@@ -189,26 +200,89 @@ def is_foreign(out: Path) -> bool:
 def write_analysis(analysis: Analysis, out: Path) -> None:
     """Write summary.json and one Parquet file per table into ``out``, all or nothing.
 
-    ``out`` is made anew; raises UsageError where it exists and is not an analysis, so that nothing else is overwritten.
+    A new folder takes the place of ``out`` by a rename. What somebody else put there (a report) is in the new one too;
+    tables of the analysis before are not. The folder that a process stands in, and one that is a mount, cannot be
+    replaced: there the files are, one by one, summary.json last. Raises UsageError where ``out`` exists and is not an
+    analysis, OSError where it cannot be written: then a folder that is replaced is as it was.
     """
     if is_foreign(out):
         raise UsageError(f"{out} exists and is not an analysis: name another folder with -o")
+    # A link stays a link, and `.` can be renamed by its real name alone.
+    out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    in_place = out.exists() and (out.is_mount() or Path.cwd().is_relative_to(out))
+    fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out if in_place else out.parent))
     try:
         for name, table in sorted(analysis.tables.items()):
             pq.write_table(table, fresh / f"{name}.parquet", compression="zstd")
         content = orjson.dumps(analysis.summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         (fresh / SUMMARY).write_bytes(content)
-        fresh.chmod(0o755)
-        if out.exists():
-            # Whatever else stands in the folder (a report) stays.
-            for file in sorted(fresh.iterdir()):
-                file.replace(out / file.name)
+        if in_place:
+            _replace_files(fresh, out)
+        elif out.exists():
+            fresh.chmod(out.stat().st_mode & 0o7777)
+            _keep_foreign(out, fresh)
+            _swap(fresh, out)
         else:
+            fresh.chmod(0o755)
             fresh.replace(out)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _files_of(out: Path) -> set[str]:
+    """Names of the files that belong to the analysis in ``out``, of an earlier version too."""
+    try:
+        summary = orjson.loads((out / SUMMARY).read_bytes())
+    except (OSError, ValueError):
+        summary = None
+    listed = summary.get("tables") if isinstance(summary, dict) else None
+    tables = [*schema.TABLES, *(listed if isinstance(listed, list) else ())]
+    return {SUMMARY, *(f"{name}.parquet" for name in tables)}
+
+
+def _replace_files(fresh: Path, out: Path) -> None:
+    new = {file.name for file in fresh.iterdir()}
+    for name in _files_of(out) - new:
+        (out / name).unlink(missing_ok=True)
+    for name in (*sorted(new - {SUMMARY}), SUMMARY):
+        (fresh / name).replace(out / name)
+
+
+def _keep_foreign(out: Path, fresh: Path) -> None:
+    """Link (else copy) into ``fresh`` what is in ``out`` and is not of an analysis."""
+    ours = _files_of(out) | {file.name for file in fresh.iterdir()}
+    for entry in sorted(out.iterdir()):
+        if entry.name in ours:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, fresh / entry.name, symlinks=True, copy_function=_link)
+        else:
+            _link(entry, fresh / entry.name)
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        # A file system without hard links.
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _swap(fresh: Path, out: Path) -> None:
+    """``fresh`` becomes ``out``. A kill between the two renames leaves both whole, each beside the place."""
+    old = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
+    try:
+        out.replace(old)
+    except OSError:
+        old.rmdir()
+        raise
+    try:
+        fresh.replace(out)
+    except OSError:
+        old.replace(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def read_analysis(out: Path) -> Analysis:
@@ -221,7 +295,11 @@ def read_analysis(out: Path) -> Analysis:
     if not isinstance(summary, dict) or summary.get("schema_version") != schema.SCHEMA_VERSION:
         raise BadInputError(str(file), "", f"is not a summary of schema version {schema.SCHEMA_VERSION}")
     tables = {}
+    listed = summary.get("tables")
     for path in sorted(out.glob("*.parquet")):
+        if isinstance(listed, list) and path.stem not in listed:
+            # Somebody else's file.
+            continue
         try:
             tables[path.stem] = pq.read_table(path)
         except (OSError, pa.ArrowException) as error:

@@ -13,13 +13,18 @@ import pyarrow as pa
 
 from xprof_py.postprocess.analyses import (
     breakdown,
+    code_findings,
+    communication,
     compile_passes,
     compile_times,
     evidence,
     gap_chains,
     host_spans,
+    launch_bound,
+    memory_timeline,
     op_steps,
     phases_of_ops,
+    program_memory,
     recompiles,
     roofline,
     top_ops,
@@ -69,5 +74,16 @@ QUESTIONS: dict[str, Question] = {
         phases_of_ops.partial, phases_of_ops.merge, lambda t, phases: {"op_phases": phases_of_ops.finish(t, phases)}
     ),
     "op_steps": Question(op_steps.partial, op_steps.merge, lambda t, _: {"op_steps": op_steps.finish(t)}),
+    "program_memory": Question(program_memory.partial, program_memory.merge, lambda t, _: program_memory.finish(t)),
+    "memory_timeline": Question(memory_timeline.partial, memory_timeline.merge, lambda t, _: memory_timeline.finish(t)),
+    "code_findings": Question(
+        code_findings.partial, code_findings.merge, lambda t, phases: {"code_findings": code_findings.finish(t, phases)}
+    ),
+    "communication": Question(
+        communication.partial, communication.merge, lambda t, phases: {"communication": communication.finish(t, phases)}
+    ),
+    "launch_bound": Question(
+        launch_bound.partial, launch_bound.merge, lambda t, _: {"launch_bound": launch_bound.finish(t)}
+    ),
     "gap_chains": Question(gap_chains.partial, gap_chains.merge, lambda t, _: {"gap_chains": gap_chains.finish(t)}),
 }

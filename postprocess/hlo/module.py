@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from xprof_py import _native
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.hlo.buffers import BUFFER_TABLES, buffer_columns, impossible_sizes
 from xprof_py.postprocess.hlo.shapes import attribute_columns, shape_columns
 from xprof_py.postprocess.readers.xspace import strings
 
@@ -38,6 +39,7 @@ HLO_TABLES = (
     "hlo_roots",
     "program_devices",
     "program_functions",
+    *BUFFER_TABLES,
 )
 
 _FOREIGN_FILE = re.compile(r"^<|/(?:site|dist)-packages/jax(?:lib)?/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)")
@@ -57,6 +59,7 @@ def read_programs(programs: pa.Table, *, file: str = "") -> dict[str, pa.Table]:
     parts: dict[str, list[dict[str, Any]]] = {name: [] for name in HLO_TABLES}
     diagnostics: list[dict[str, Any]] = []
     ops = computations = 0
+    first = {"hlo_allocations": 0, "hlo_buffers": 0}
     for program, (name, program_id, hlo) in enumerate(
         zip(programs["name"], programs["program_id"], programs["hlo"], strict=True)
     ):
@@ -71,6 +74,15 @@ def read_programs(programs: pa.Table, *, file: str = "") -> dict[str, pa.Table]:
             continue
         for table, columns in module.tables(program, ops, computations).items():
             parts[table].append(columns)
+        places = buffer_columns(module.columns, program, first_op=ops, first_computation=computations, first=first)
+        impossible = impossible_sizes(module.columns)
+        if impossible:
+            message = "sizes in the buffer assignment that cannot be: where this program keeps its values is not known"
+            diagnostics.append(_diagnostic("hlo_buffer_sizes", file, place, impossible, message))
+            places = {table: {name: column[:0] for name, column in own.items()} for table, own in places.items()}
+        for table, columns in places.items():
+            parts[table].append(columns)
+        first = {table: count + len(places[table]["program"]) for table, count in first.items()}
         for code, count, message in module.complaints():
             diagnostics.append(_diagnostic(code, file, place, count, message))
         ops += module.op_count

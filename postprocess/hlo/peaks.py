@@ -118,15 +118,18 @@ def _public(
 _HOPPER = {"f64": 67, "f32": 67, "tf32": 494.7, "f16": 989.4, "bf16": 989.4, "f8": 1978.9, "s8": 1978.9}
 _AMPERE = {"f64": 19.5, "f32": 19.5, "tf32": 156, "f16": 312, "bf16": 312, "s8": 624}
 
-# Dense rates, without sparsity. Networks: one direction of all links.
+# Dense rates, without sparsity. Networks: one direction of all links. A page that rounds differently from the vendor's
+# own sheet is not taken.
 PUBLIC: tuple[Peaks, ...] = (
-    # NVIDIA V100 datasheet (SXM2): 7.8, 15.7, 125 TFLOPS; 900 GB/s; NVLink 300 GB/s both ways.
+    # NVIDIA V100 data sheet (SXM2): 7.8, 15.7, 125 TFLOPS; 900 GB/s; NVLink 300 GB/s both ways.
     _public("V100", {"f64": 7.8, "f32": 15.7, "f16": 125}, vector_t=15.7, memory_g=900, network_g=150),
-    # NVIDIA A100 datasheet (SXM): FP64 tensor core 19.5, TF32 156, BF16 312, INT8 624; NVLink 600 GB/s both ways.
+    # NVIDIA A100 data sheet: FP64 tensor core 19.5, TF32 156, BF16 312, INT8 624; NVLink 600 GB/s both ways. Memory by
+    # board: SXM 1555 (40 GB) and 2039 (80 GB), PCIe 1555 and 1935; a PCIe board has NVLink only where it is bridged.
     _public("A100 40GB", _AMPERE, vector_t=19.5, memory_g=1555, network_g=300),
     _public("A100 80GB", _AMPERE, vector_t=19.5, memory_g=2039, network_g=300),
-    # NVIDIA H100 datasheet, SXM column halved for sparsity: FP64 tensor core 67, TF32 494.7, BF16 989.4, FP8 1978.9;
-    # 3.35 TB/s; NVLink 900 GB/s both ways.
+    _public("A100 80GB PCIe", _AMPERE, vector_t=19.5, memory_g=1935),
+    # NVIDIA H100 data sheet, SXM column, halved for sparsity (the white paper has the further digit): FP64 tensor core
+    # 67, TF32 494.7, BF16 989.4, FP8 1978.9; 3.35 TB/s; NVLink 900 GB/s both ways.
     _public("H100 SXM", _HOPPER, vector_t=67, memory_g=3350, network_g=450),
     # NVIDIA H100 PCIe product brief: FP64 tensor core 51.2, TF32 378, BF16 756, FP8 1513; 2 TB/s.
     _public(
@@ -135,18 +138,18 @@ PUBLIC: tuple[Peaks, ...] = (
         vector_t=51.2,
         memory_g=2000,
     ),
-    # NVIDIA H200 datasheet (SXM): the rates of the H100 SXM; 4.8 TB/s.
+    # NVIDIA H200 data sheet (SXM): the rates of the H100 SXM; 4.8 TB/s.
     _public("H200", _HOPPER, vector_t=67, memory_g=4800, network_g=450),
-    # NVIDIA HGX B200 (eight GPUs): FP64 296, FP32 600, TF32 18 P, BF16 36 P, FP8 72 P, each with sparsity from TF32 on;
-    # 8 TB/s a GPU; NVLink 1.8 TB/s both ways.
+    # NVIDIA Blackwell data sheet, HGX B200, of one GPU: FP64 37, FP32 75, TF32 2.2 P, BF16 4.5 P, FP8 and INT8 9 P,
+    # those from TF32 on with sparsity; 7.7 TB/s; NVLink 1.8 TB/s both ways.
     _public(
         "B200",
-        {"f64": 37, "f32": 75, "tf32": 1125, "f16": 2250, "bf16": 2250, "f8": 4500, "s8": 4500},
+        {"f64": 37, "f32": 75, "tf32": 1100, "f16": 2250, "bf16": 2250, "f8": 4500, "s8": 4500},
         vector_t=75,
-        memory_g=8000,
+        memory_g=7700,
         network_g=900,
     ),
-    # AMD Instinct MI300X datasheet: FP64 matrix 163.4, FP32 163.4, TF32 653.7, BF16 1307.4, FP8 2614.9; 5.3 TB/s;
+    # AMD Instinct MI300X data sheet: FP64 matrix 163.4, FP32 163.4, TF32 653.7, BF16 1307.4, FP8 2614.9; 5.3 TB/s;
     # Infinity Fabric 896 GB/s both ways.
     _public(
         "MI300X",
@@ -155,16 +158,19 @@ PUBLIC: tuple[Peaks, ...] = (
         memory_g=5300,
         network_g=448,
     ),
-    # Google Cloud TPU documentation, "System architecture", pages v4, v5e, v5p, v6e: per chip.
-    _public("TPU v4", {"bf16": 275, "s8": 275}, memory_g=1228, network_g=300),
-    _public("TPU v5e", {"bf16": 197, "s8": 394}, memory_g=819, network_g=200),
-    _public("TPU v5p", {"bf16": 459, "s8": 918}, memory_g=2765, network_g=600),
-    _public("TPU v6e", {"bf16": 918, "s8": 1836}, memory_g=1640, network_g=448),
+    # docs.cloud.google.com/tpu/docs, pages v4, v5e, v5p, v6e, per chip; interconnect as stated both ways, halved: 400
+    # (v5e), 1200 (v5p), 800 (v6e) GB/s. v4 by the TPU v4 paper (Jouppi et al., ISCA 2023): 6 links of 50 GB/s; INT8 of
+    # v5p by Google's announcement of it (December 2023). v5p and v6e state the rate of BF16 for FP8 too.
+    _public("TPU v4", {"bf16": 275, "s8": 275}, memory_g=1200, network_g=300),
+    _public("TPU v5e", {"bf16": 197, "s8": 393}, memory_g=819, network_g=200),
+    _public("TPU v5p", {"bf16": 459, "f8": 459, "s8": 918}, memory_g=2765, network_g=600),
+    _public("TPU v6e", {"bf16": 918, "f8": 918, "s8": 1836}, memory_g=1638, network_g=400),
 )
 
 _NAMES: tuple[tuple[str, str], ...] = (
     # Names that drivers, Kineto, Nsight Systems and XLA give; the first that matches.
     (r"\bV100", "V100"),
+    (r"\bA100.*(?:80 ?GB.*PCIe|PCIe.*80 ?GB)", "A100 80GB PCIe"),
     (r"\bA100.*80 ?GB", "A100 80GB"),
     (r"\bA100.*40 ?GB", "A100 40GB"),
     (r"\bH100.*PCIe", "H100 PCIe"),

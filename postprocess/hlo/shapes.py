@@ -160,6 +160,7 @@ class Instructions:
         computations: int = tables["hlo_computations"].num_rows
         self._opcode: list[str] = ops["opcode"].to_pylist()
         self._program: list[int] = ops["program"].to_pylist()
+        self._computation: list[int] = ops["computation"].to_pylist()
         self._operands = _Rows(tables["hlo_operands"], "op", self.count)
         self._calls = _Rows(tables["hlo_calls"], "op", self.count)
         self._shapes = _Rows(tables["hlo_shapes"], "op", self.count)
@@ -179,6 +180,10 @@ class Instructions:
     def opcode(self, op: int) -> str:
         """The opcode of row ``op``."""
         return self._opcode[op]
+
+    def computation(self, op: int) -> int:
+        """The row of the computation that ``op`` is in."""
+        return self._computation[op]
 
     def operands(self, op: int) -> list[int]:
         """Rows of the instructions that ``op`` reads, in order."""

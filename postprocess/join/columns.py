@@ -1,13 +1,14 @@
 """The events of a Profile as numpy columns, and their arguments by key: what every step of the join reads.
 
-No event becomes a Python object. A dense argument column costs 9 bytes per event and key, so keys are made dense only
-when asked for.
+No event becomes a Python object. Most events of a large capture are Python frames without arguments, which no step of
+the join asks for by name: rows are found through an index of the other names, and arguments are kept as they come, by
+event. `Events.of` makes the columns once per profile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,80 +18,172 @@ from xprof_py.postprocess.profile import Profile
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
 
 OPEN = np.int64(-1)
 """The duration of an event that was still open at the end of the capture."""
+FRAME = "$"
+"""Beginning of the names of Python frames in XLA's trace."""
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    """One array, without a copy where the column is one already."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def integers(table: pa.Table, name: str, null: int = -1) -> Int64:
     """Column ``name`` of ``table`` as int64, with ``null`` in place of nulls."""
+    return np.asarray(_plain(table, name, null), dtype=np.int64)
+
+
+def _plain(table: pa.Table, name: str, null: int = -1) -> npt.NDArray[np.integer]:
+    """The same in the width that the table has."""
     column = table.column(name)
     if column.null_count:
         column = column.fill_null(null)
-    return np.asarray(column.to_numpy(), dtype=np.int64)
+    column = _flat(column)
+    if isinstance(column, pa.ChunkedArray):
+        return np.empty(0, column.type.to_pandas_dtype())
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def dictionary(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
     """Column ``name`` as (codes, texts): row i says ``texts[codes[i]]``."""
-    column = table.column(name).combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
+    column = table.column(name)
+    if column.num_chunks > 1:
         column = column.unify_dictionaries()
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    column = _flat(column)
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.array([], column.type)
     return np.asarray(column.indices.to_numpy(zero_copy_only=False), dtype=np.int32), column.dictionary.to_pylist()
+
+
+def among(rows: Int64, known: Int64) -> Bool:
+    """Which of ``rows`` are in ``known``, which is in order."""
+    if not len(known):
+        return np.zeros(len(rows), np.bool_)
+    return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
+
+
+def distinct(*columns: Int64) -> tuple[Int64, Int64]:
+    """(the first row of each distinct combination, which one each row is), in order of the columns, the first leading.
+
+    What numpy.unique does over rows, without making objects of them.
+    """
+    order = np.lexsort(columns[::-1])
+    new = np.zeros(len(order), np.bool_)
+    new[:1] = True
+    for column in columns:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    group = np.empty(len(order), np.int64)
+    group[order] = np.cumsum(new) - 1
+    return order[new], group
 
 
 class Events:
     """Columns of ``profile["events"]``: line, name (codes into ``names``), kind, times in ps."""
 
+    @staticmethod
+    def of(profile: Profile) -> Events:
+        """The events of ``profile``, made once for it and for every profile that adds tables to it."""
+        known = profile.derived.get("events")
+        if isinstance(known, Events) and known._table is profile["events"] and known._args is profile["args"]:
+            return known
+        made = Events(profile)
+        profile.derived["events"] = made
+        return made
+
     def __init__(self, profile: Profile) -> None:
-        table = profile["events"]
+        table = self._table = profile["events"]
         self.count = table.num_rows
-        self.line = integers(table, "line")
+        self.line: Int32 = _plain(table, "line").astype(np.int32, copy=False)
         self.name, self.names = dictionary(table, "name")
-        self.kind = integers(table, "kind")
+        self.kind: UInt8 = _plain(table, "kind").astype(np.uint8, copy=False)
         self.start_ps = integers(table, "start_ps")
         self.duration_ps = integers(table, "duration_ps", int(OPEN))
-        # An open event lasted at least until the end of the capture.
-        self.end_ps = np.where(
-            self.duration_ps < 0, np.maximum(profile.capture_end_ps, self.start_ps), self.start_ps + self.duration_ps
-        )
-        args = profile["args"]
+        self.end_ps = self.start_ps + self.duration_ps
+        if table["duration_ps"].null_count:
+            # An open event lasted at least until the end of the capture.
+            still_open = np.flatnonzero(self.duration_ps < 0)
+            self.end_ps[still_open] = np.maximum(profile.capture_end_ps, self.start_ps[still_open])
+        args = self._args = profile["args"]
         self._arg_event = integers(args, "event")
         self._arg_key, keys = dictionary(args, "key")
-        self._arg_kind = integers(args, "kind")
         self._arg_value = integers(args, "value")
         self._keys = {key: code for code, key in enumerate(keys)}
         self._texts = profile["texts"]["text"]
+        self._having: dict[str, tuple[Int64, Int64]] = {}
 
-    @cached_property
-    def _dense(self) -> dict[str, tuple[Bool, Int64]]:
-        return {}
+    def having(self, key: str) -> tuple[Int64, Int64]:
+        """(rows, values) of the events with argument ``key``, in order: raw 64 bits, the first of repeated ones."""
+        if key not in self._having:
+            code = self._keys.get(key)
+            args = np.flatnonzero(self._arg_key == code) if code is not None else np.empty(0, np.int64)
+            rows = self._arg_event[args]
+            if len(rows) and not (rows[1:] > rows[:-1]).all():
+                rows, first = np.unique(rows, return_index=True)
+                args = args[first]
+            self._having[key] = (rows, self._arg_value[args])
+        return self._having[key]
+
+    def argument_of(self, key: str, rows: Int64) -> tuple[Bool, Int64]:
+        """(present, value) of argument ``key`` for each of ``rows``; 0 where it is absent."""
+        known, values = self.having(key)
+        if not len(known):
+            return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+        place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+        present = known[place] == rows
+        return present, np.where(present, values[place], 0)
 
     def argument(self, key: str) -> tuple[Bool, Int64]:
-        """(present, value) per event: the raw 64-bit value of ``key``; its first occurrence where it is repeated."""
-        if key not in self._dense:
-            present = np.zeros(self.count, dtype=np.bool_)
-            value = np.zeros(self.count, dtype=np.int64)
-            code = self._keys.get(key)
-            if code is not None:
-                rows = np.flatnonzero(self._arg_key == code)[::-1]
-                present[self._arg_event[rows]] = True
-                value[self._arg_event[rows]] = self._arg_value[rows]
-            self._dense[key] = (present, value)
-        return self._dense[key]
+        """(present, value) per event. Nine bytes for every event there is: ``having`` and ``argument_of`` take less."""
+        present = np.zeros(self.count, dtype=np.bool_)
+        value = np.zeros(self.count, dtype=np.int64)
+        rows, values = self.having(key)
+        present[rows] = True
+        value[rows] = values
+        return present, value
 
     def text_of(self, code: int) -> str:
         """The text of a TEXT argument value."""
         return str(self._texts[code].as_py())
 
+    def verdicts(self, test: Callable[[str], object]) -> Bool:
+        """What ``test`` says per distinct name."""
+        return np.fromiter((bool(test(name)) for name in self.names), dtype=np.bool_, count=len(self.names))
+
+    @cached_property
+    def _by_name(self) -> tuple[Int64, Int64]:
+        """(rows of events that are no Python frames by name and then in order, where each name's begin)."""
+        is_frame = self.verdicts(lambda name: name.startswith(FRAME))
+        rows = np.flatnonzero(~is_frame[self.name]) if is_frame.any() else np.arange(self.count)
+        code = self.name[rows]
+        # Numbers of 16 bits are sorted by counting.
+        order = np.argsort(code.astype(np.uint16) if len(self.names) < 1 << 16 else code, kind="stable")
+        counts = np.bincount(code, minlength=len(self.names))
+        return rows[order], np.concatenate(([0], np.cumsum(counts)))
+
+    def rows_where(self, test: Callable[[str], object]) -> Int64:
+        """Rows, in order, of the events whose name passes ``test``; the test runs once per distinct name."""
+        wanted = np.flatnonzero(self.verdicts(test))
+        if any(self.names[code].startswith(FRAME) for code in wanted):
+            return np.flatnonzero(self.matching(test))
+        rows, begin = self._by_name
+        found = [rows[begin[code] : begin[code + 1]] for code in wanted]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def rows_named(self, *names: str) -> Int64:
+        """Rows, in order, of the events with one of these names."""
+        return self.rows_where(lambda name: name in names)
+
     def named(self, *names: str) -> Bool:
         """True for events with one of these names."""
         return self.matching(lambda name: name in names)
 
-    def matching(self, test: Any) -> Bool:
-        """True for events whose name passes ``test(name) -> bool``; the test runs once per distinct name."""
-        verdicts = np.fromiter((bool(test(name)) for name in self.names), dtype=np.bool_, count=len(self.names))
-        if not len(verdicts):
+    def matching(self, test: Callable[[str], object]) -> Bool:
+        """True for events whose name passes ``test``; the test runs once per distinct name."""
+        if not len(self.names):
             return np.zeros(self.count, dtype=np.bool_)
-        return np.asarray(verdicts[self.name])
+        return np.asarray(self.verdicts(test)[self.name])

@@ -66,20 +66,20 @@ def read_compiles(profile: Profile, events: Events, thread_of_line: Int64, steps
     rows = np.flatnonzero(events.kind == Kind.COMPILE)
     source = "jax.monitoring"
     if not len(rows):
-        rows = np.flatnonzero(events.matching(lambda name: name in _XSPACE_STAGES))
+        rows = events.rows_where(lambda name: name in _XSPACE_STAGES)
         source = "xspace"
     rows = rows[np.lexsort((rows, events.start_ps[rows]))]
     out = Compiles([], [], [], [], [], [], source)
-    has_function, function = events.argument("fun_name")
-    calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
-    for row in rows:
+    has_function, function = events.argument_of("fun_name", rows)
+    calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
+    for at, row in enumerate(rows):
         name = events.names[events.name[row]]
         if source == "xspace":
             stage = _XSPACE_STAGES[name]
             called = _outermost_call(events, calls, int(row))
         else:
             stage = host_names.MONITORING_STAGES.get(name.rsplit("/", 1)[-1], name)
-            called = host_names.function_name(events.text_of(int(function[row]))) if has_function[row] else ""
+            called = host_names.function_name(events.text_of(int(function[at]))) if has_function[at] else ""
         thread = int(thread_of_line[events.line[row]])
         out.function.append(called)
         out.stage.append(stage)

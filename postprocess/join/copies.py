@@ -37,10 +37,10 @@ def read_copies(
     capture_end_ps: int,
 ) -> Copies:
     """All copies to the device. Each ends no later than its thread's wait for its buffer."""
-    puts: Int64 = np.flatnonzero(events.matching(lambda n: n in host_names.PUTS))
+    puts = events.rows_where(lambda n: n in host_names.PUTS)
     puts = puts[host_line[events.line[puts]]]
     puts = puts[np.argsort(events.start_ps[puts], kind="stable")]
-    rows = np.flatnonzero(events.matching(lambda n: n in host_names.COPIES_TO_DEVICE))
+    rows = events.rows_where(lambda n: n in host_names.COPIES_TO_DEVICE)
     found = [(int(r), int(events.start_ps[r]), int(events.end_ps[r]), False) for r in rows]
     found += [(row, start, capture_end_ps, True) for row, start in _cut_off(events, puts, rows)]
     found.sort(key=lambda copy: (copy[1], copy[0]))
@@ -73,44 +73,65 @@ class _ThreadEvents:
     def __init__(self, launches: Launches, thread_of_line: Int64, activity: HostActivity, thread: int) -> None:
         mine = thread_of_line[launches.line] == thread if len(launches.line) else np.zeros(0, np.bool_)
         self._launches: list[int] = launches.start_ps[mine].tolist()
-        self._waits = activity.waits(thread)
-        self._wait_starts = [wait.start_ps for wait in self._waits]
+        waits = activity.waits(thread)
+        self._wait_starts, self._wait_ends = waits.start_ps.tolist(), waits.end_ps.tolist()
 
     def buffer_wait_end(self, put_start: int, start: int, end: int) -> int:
         """End of the first wait after a put, if no launch lies between: then it can only be for the put's buffer."""
         launch = bisect_right(self._launches, put_start)
         place = bisect_left(self._wait_starts, put_start)
-        if place == len(self._waits):
+        if place == len(self._wait_starts):
             return end
-        wait = self._waits[place]
-        if launch < len(self._launches) and wait.start_ps >= self._launches[launch]:
+        if launch < len(self._launches) and self._wait_starts[place] >= self._launches[launch]:
             return end
-        return wait.end_ps if wait.end_ps > start else end
+        return self._wait_ends[place] if self._wait_ends[place] > start else end
 
 
 def _cut_off(events: Events, puts: Int64, copies: Int64) -> list[tuple[int, int]]:
     """(event, start) of hand-overs inside a put that a pool thread took up and had not ended at the capture's end."""
-    has_producer, producer = events.argument("_p")
-    has_consumer, consumer = events.argument("_c")
-    handed = np.flatnonzero(events.named(host_names.HAND_OVER) & has_producer)
-    taken = np.flatnonzero(events.named(host_names.HAND_OVER_BEGIN) & has_consumer)
-    ended = np.flatnonzero(events.named(host_names.HAND_OVER_END))
-    take_of = {int(consumer[row]): int(row) for row in taken}
-    last_end, last_copy, last_event = (_last_start(events, rows) for rows in (ended, copies, slice(None)))
-    out = []
-    for put in puts.tolist():
-        line, high = events.line[put], events.end_ps[put]
-        # Events are in order of (line, start): what lies inside the put follows it.
-        for row in handed[np.searchsorted(handed, put) :].tolist():
-            if events.line[row] != line or events.start_ps[row] >= high:
-                break
-            begin = take_of.get(int(producer[row]))
-            if begin is None:
-                continue
-            where, start = int(events.line[begin]), int(events.start_ps[begin])
-            if last_end[where] < start and last_copy[where] < start and last_event[where] <= start:
-                out.append((begin, start))
-    return sorted(set(out))
+    handed = events.rows_named(host_names.HAND_OVER)
+    has_producer, producer = events.argument_of("_p", handed)
+    handed, producer = handed[has_producer], producer[has_producer]
+    # Events are in order of (line, start): what lies inside a put follows it.
+    first = np.searchsorted(handed, puts)
+    behind = np.searchsorted(handed, _first_row_after(events, puts))
+    inside = np.flatnonzero(_covered(first, np.maximum(behind, first), len(handed)))
+    if not len(inside):
+        return []
+    taken = events.rows_named(host_names.HAND_OVER_BEGIN)
+    has_consumer, consumer = events.argument_of("_c", taken)
+    taken, consumer = taken[has_consumer], consumer[has_consumer]
+    order = np.argsort(consumer, kind="stable")
+    links = producer[inside]
+    place = np.searchsorted(consumer[order], links, side="right") - 1
+    found = place >= 0
+    found[found] = consumer[order[place[found]]] == links[found]
+    begin = np.unique(taken[order[place[found]]])
+    where, start = events.line[begin], events.start_ps[begin]
+    # Nothing on the line of the pool's thread says that it ended, and nothing came after it.
+    last_end = _last_start(events, events.rows_named(host_names.HAND_OVER_END))
+    last_copy, last_event = _last_start(events, copies), _last_start(events, slice(None))
+    open_still = (last_end[where] < start) & (last_copy[where] < start) & (last_event[where] <= start)
+    return list(zip(begin[open_still].tolist(), start[open_still].tolist(), strict=True))
+
+
+def _first_row_after(events: Events, rows: Int64) -> Int64:
+    """Per row the first one of its line that begins when it has ended, or that of the next line."""
+    out = np.empty(len(rows), np.int64)
+    lines = events.line[rows]
+    for line in np.unique(lines).tolist():
+        low, high = np.searchsorted(events.line, [line, line + 1])
+        mine = lines == line
+        out[mine] = low + np.searchsorted(events.start_ps[low:high], events.end_ps[rows[mine]])
+    return out
+
+
+def _covered(first: Int64, behind: Int64, count: int) -> Bool:
+    """Which of ``count`` places lie in one of the ranges [first, behind)."""
+    edges = np.zeros(count + 1, np.int64)
+    np.add.at(edges, first, 1)
+    np.subtract.at(edges, behind, 1)
+    return np.cumsum(edges)[:-1] > 0
 
 
 def _last_start(events: Events, rows: Int64 | slice) -> Int64:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from xprof_py.postprocess.hlo.classes import CONTAINERS, class_of
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
@@ -54,28 +54,27 @@ class DeviceOps:
 
 def read_ops(profile: Profile, events: Events) -> DeviceOps:
     """Ops, lanes and runs of the CPU devices of ``profile`` (tables events, args, programs and the HLO tables)."""
-    has_op, op_text = events.argument("hlo_op")
-    has_run, run_id = events.argument("run_id")
-    rows = np.flatnonzero(has_op & has_run)
-    ordinal = events.argument("device_ordinal")[1][rows]
+    rows, op_text = events.having("hlo_op")
+    has_run, run_id = events.argument_of("run_id", rows)
+    rows, op_text, run_id = rows[has_run], op_text[has_run], run_id[has_run]
+    ordinal = events.argument_of("device_ordinal", rows)[1]
     # Every device that is named at all has a lane, so that one without work shows as idle and not as absent.
-    lanes = sorted({int(x) for x in ordinal})
+    lanes = np.unique(ordinal).tolist()
     lane = np.searchsorted(np.array(lanes, np.int64), ordinal) if lanes else ordinal
-    program_id = events.argument("program_id")[1][rows]
-    hlo_op = _instruction_of(profile, events, program_id, op_text[rows])
+    program_id = events.argument_of("program_id", rows)[1]
+    hlo_op = _instruction_of(profile, events, program_id, op_text)
     program = _row_of(integers(profile["programs"], "program_id"), program_id)
 
     start = events.start_ps[rows]
     end = events.end_ps[rows]
-    run_key = np.stack([lane, program_id, run_id[rows]], axis=1) if len(rows) else np.empty((0, 3), np.int64)
-    keys, run = np.unique(run_key, axis=0, return_inverse=True)
-    run = run.reshape(-1).astype(np.int64)
-    count = len(keys)
+    first, run = distinct(lane, program_id, run_id)
+    lane_of_run, id_of_run = lane[first], run_id[first]
+    count = len(first)
     run_start = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(run_start, run, start)
     run_program = np.full(count, -1, np.int64)
     run_program[run] = program
-    order = np.lexsort((run_start, keys[:, 0])) if count else np.empty(0, np.int64)
+    order = np.lexsort((run_start, lane_of_run))
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
     run = rank[run] if count else run
@@ -98,9 +97,9 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
         start_ps=start,
         end_ps=end,
         open_end_ps=end.copy(),
-        run_lane=keys[order, 0] if count else np.empty(0, np.int64),
+        run_lane=lane_of_run[order],
         run_program=run_program[order] if count else np.empty(0, np.int64),
-        run_id=keys[order, 2] if count else np.empty(0, np.int64),
+        run_id=id_of_run[order],
         run_start_ps=run_start[order] if count else np.empty(0, np.int64),
         run_end_ps=np.zeros(count, np.int64),
     )
@@ -161,23 +160,24 @@ def _extend_open_ops(profile: Profile, events: Events, ops: DeviceOps) -> None:
     An asynchronous op's own event ends when its calling thread returns, while the pool goes on; its `end:` marker comes
     late, after the continuation. An op without a marker is closed.
     """
-    has_producer, producer = events.argument("_p")
-    has_consumer, consumer = events.argument("_c")
-    ends = np.flatnonzero(has_consumer & events.matching(lambda name: name.startswith(host_names.END_MARKER)))
+    ends = events.rows_where(lambda name: name.startswith(host_names.END_MARKER))
+    has_consumer, consumer = events.argument_of("_c", ends)
+    ends, consumer = ends[has_consumer], consumer[has_consumer]
     if not len(ends) or not len(ops.event):
         return
-    marker = _row_of(consumer[ends], producer[ops.event])
-    marked = has_producer[ops.event] & (marker >= 0)
+    has_producer, producer = events.argument_of("_p", ops.event)
+    marker = _row_of(consumer, producer)
+    marked = has_producer & (marker >= 0)
     limit = np.where(marked, events.start_ps[ends][np.maximum(marker, 0)], ops.end_ps)
 
-    waits = np.flatnonzero(events.named(host_names.RUN_WAIT))
-    has_run, run_id = events.argument("run_id")
-    waits = waits[has_run[waits]]
-    ordinal = events.argument("device_ordinal")[1]
+    waits = events.rows_named(host_names.RUN_WAIT)
+    has_run, run_id = events.argument_of("run_id", waits)
+    waits, run_id = waits[has_run], run_id[has_run]
+    ordinal = events.argument_of("device_ordinal", waits)[1]
     if len(waits):
         # The last wait of a (device, run_id) bounds it. run_ids of two programs may collide: then the wait that follows
         # the run's start is meant, and a wait that ended before the op did bounds nothing.
-        wait_key = ordinal[waits] * (1 << 33) + run_id[waits]
+        wait_key = ordinal * (1 << 33) + run_id
         op_key = np.array(ops.lanes, np.int64)[ops.lane] * (1 << 33) + ops.run_id[ops.run]
         row = _row_of(wait_key, op_key)
         wait_end = events.end_ps[waits][np.maximum(row, 0)]

@@ -9,16 +9,13 @@ first of them: what a program does before its steps is no cause of theirs.
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Events, Int64
-from xprof_py.postprocess.join.host_activity import HostActivity, Piece
+from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.host_activity import HostActivity, Pieces
 from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.join.steps import Steps
@@ -32,190 +29,292 @@ CAUSE = {
     Evidence.INPUT: "input",
     Evidence.COMPILER: "compiler",
 }
-
-
-Decider = tuple[int, int]
-"""(event, stack) that decided about a piece, each -1 without."""
+CAUSE_CODE = np.array([CLASSES.index(CAUSE[evidence]) for evidence in Evidence], np.int64)
+"""Index of CLASSES per Evidence."""
+METHODS = ("none", "id", "order", "steps_line", "inferred", "ambiguous", "put")
+_UNKNOWN, _DEVICE_WAIT = CLASSES.index("unknown"), CLASSES.index("device_wait")
+_BATCH = 1 << 20
+"""How many pieces of host work are looked at together: bounds the memory."""
+_WITHIN_RUN, _IN_TIME, _WOKE, _NO_LAUNCH, _OUTSIDE, _NO_SPAN = range(6)
+REASONS = (
+    "between two ops of one run",
+    "launched in time",
+    "the host woke up after the device",
+    "no launch is joined to what ends this gap",
+    "outside the steps, and no device",
+    "no span was open",
+)
+"""What the evidence is where it is no name and no place."""
 
 
 @dataclass(frozen=True)
-class GapRow:
-    """One row of the gaps table, without the window. ``launch``: row of launches, -1 without.
+class Gaps:
+    """Pieces of gaps with their causes, as columns of one length.
 
-    ``event`` and ``stack``: what the evidence is, -1 without.
+    ``cause``: index of CLASSES. ``cause_step``, ``launch``, ``event`` and ``stack``: rows, -1 without. ``method``:
+    index of METHODS. ``evidence``: number of a text of ``GapCauses.texts``. ``window``: row of the windows.
     """
 
-    start_ps: int
-    end_ps: int
-    cause: str
-    cause_step: int
-    length_ps: int
-    launch: int
-    method: str
-    event: int
-    evidence: str
-    stack: int = -1
+    start_ps: Int64
+    end_ps: Int64
+    cause: Int64
+    cause_step: Int64
+    length_ps: Int64
+    launch: Int64
+    method: Int64
+    event: Int64
+    stack: Int64
+    evidence: Int64
+    window: Int64
+
+    @staticmethod
+    def together(parts: list[Gaps]) -> Gaps:
+        """All rows of ``parts``, which are not none, one after the other."""
+        return Gaps(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Gaps)))
+
+    def take(self, rows: Int64) -> Gaps:
+        """These rows."""
+        return Gaps(*(getattr(self, field.name)[rows] for field in fields(Gaps)))
+
+    def in_windows(self, rows: Int64, end_ps: Int64) -> Gaps:
+        """The same with the window that each lies in, of the windows ``rows`` that tile the lane up to ``end_ps``."""
+        window = rows[np.searchsorted(end_ps, self.start_ps, side="right")]
+        return Gaps(*(getattr(self, field.name) for field in fields(Gaps)[:-1]), window)
 
 
 @dataclass(frozen=True)
-class GapEnd:
-    """What ends a gap. ``thread`` -1: no launch is known. ``launch_end_ps``: when the host had it launched."""
+class Ends:
+    """What ends each gap [start, end) of a lane, in order of time.
 
-    thread: int
-    launch: int
-    launch_end_ps: int
-    method: str
+    ``thread`` -1: no launch is known. ``launch_end_ps``: when the host had it launched. ``within_run``: it is not the
+    first op of its run. ``launch``: row of launches, -1 without; ``method``: index of METHODS.
+    """
+
+    start_ps: Int64
+    end_ps: Int64
+    thread: Int64
+    launch: Int64
+    launch_end_ps: Int64
+    method: Int64
+    within_run: Bool
 
 
 class GapCauses:
-    """Attributes the gaps of one lane, in order of time: an earlier late launch bounds where a gap's causes begin."""
+    """Attributes gaps; an earlier late launch of a lane bounds where a gap's causes begin."""
 
-    def __init__(
-        self,
-        events: Events,
-        steps: Steps,
-        activity: HostActivity,
-        stacks: Stacks,
-        work_ends_ps: Int64,
-        capture_start_ps: int,
-        first_window_ps: int,
-    ) -> None:
-        self._events = events
+    def __init__(self, events: Events, steps: Steps, activity: HostActivity, stacks: Stacks, start_ps: int) -> None:
+        """``start_ps``: where the capture starts."""
         self._steps = steps
         self._activity = activity
-        self._stacks = stacks
-        self._work_ends = np.sort(work_ends_ps)
-        self._capture_start = capture_start_ps
-        self._first_window = first_window_ps
-        self._last_late: dict[int, int] = {}
-        self._wait_ends: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
+        self._start_ps = start_ps
+        self._event_name = events.name
+        places = [stacks.place(stack) for stack in range(stacks.count)]
+        named = sorted({*REASONS, *events.names, *(text for at in places if at for text in (at.in_function, at.text))})
+        number = {text: at for at, text in enumerate(named)}
+        self.texts = named
+        """Every text that evidence can be, in order."""
+        self._reason = np.array([number[reason] for reason in REASONS], np.int64)
+        self._name = np.array([number[name] for name in events.names] or [0], np.int64)
+        # What is added up as one, and the text that is shown; -1 for a stack without a place.
+        self._function = np.array([number[at.in_function] if at else -1 for at in places] or [-1], np.int64)
+        self._line = np.array([number[at.text] if at else -1 for at in places] or [-1], np.int64)
 
-    def attribute(self, start: int, end: int, ended_by: GapEnd, cuts: list[int]) -> list[GapRow]:
-        """Rows of one gap, cut at ``cuts`` (window boundaries strictly inside it)."""
-        if ended_by.thread < 0:
-            return self._plain(start, end, "unknown", ended_by, cuts, "no launch is joined to what ends this gap")
-        late_to = min(end, max(start, ended_by.launch_end_ps))
-        rows: list[GapRow] = []
-        if late_to > start:
-            since, woke = self._since(ended_by.thread, late_to)
-            served = start
-            if woke is not None and woke > start:
-                served = min(late_to, woke)
-                rows += self._plain(start, served, "device_wait", ended_by, cuts, "the host woke up after the device")
-            if late_to > served:
-                rows += self._shared(served, late_to, since, ended_by, cuts)
-            self._last_late[ended_by.thread] = late_to
-        if end > late_to:
-            rows += self._plain(late_to, end, "device_wait", ended_by, cuts, "launched in time")
-        return rows
+    def of_lane(self, ends: Ends, work_ends_ps: Int64, cuts: Int64, first_window_ps: int) -> Gaps:
+        """Rows of a lane's gaps, cut at ``cuts`` (window boundaries, ascending), in order of time.
 
-    def within_run(self, start: int, end: int, ended_by: GapEnd, cuts: list[int]) -> list[GapRow]:
-        """Rows of a gap between two ops of one run."""
-        return self._plain(start, end, "device_wait", ended_by, cuts, "between two ops of one run")
-
-    def on_thread(self, start: int, end: int, thread: int, since: int) -> list[GapRow]:
-        """All of [start, end) by what ``thread`` did from ``since`` to its end: a host without a device."""
-        ended_by = GapEnd(thread, -1, end, "none")
-        return self._shared(start, end, since, ended_by, []) if end > start else []
-
-    def _since(self, thread: int, until: int) -> tuple[int, int | None]:
-        """(S, end of the wait that gives it or None) for a launch that ended at ``until``."""
-        if thread not in self._wait_ends:
-            spans = sorted((wait.end_ps, wait.start_ps) for wait in self._activity.waits(thread))
-            self._wait_ends[thread] = ([end for end, _ in spans], spans)
-        ends, spans = self._wait_ends[thread]
-        floor = self._last_late.get(thread, self._capture_start)
-        for index in range(bisect_right(ends, until) - 1, -1, -1):
-            wait_end, wait_start = spans[index]
-            if wait_end <= floor:
-                break
-            # Only a wait in which device work ended was a wait for the device.
-            place = int(np.searchsorted(self._work_ends, wait_start, side="left"))
-            if place < len(self._work_ends) and self._work_ends[place] <= wait_end:
-                return wait_end, wait_end
-        return floor, None
-
-    def _plain(self, start: int, end: int, cause: str, ended_by: GapEnd, cuts: list[int], why: str) -> list[GapRow]:
-        edges = [start, *cuts[bisect_right(cuts, start) : bisect_left(cuts, end)], end]
-        return [
-            GapRow(low, high, cause, -1, high - low, ended_by.launch, ended_by.method, -1, why)
-            for low, high in itertools.pairwise(edges)
-            if high > low
-        ]
-
-    def _shared(self, start: int, end: int, since: int, ended_by: GapEnd, cuts: list[int]) -> list[GapRow]:
-        pieces = self._activity.between(ended_by.thread, since, end)
-        in_steps = pieces
-        if since < self._first_window < end:
-            in_steps = self._activity.between(ended_by.thread, self._first_window, end)
-        edges = [start, *cuts[bisect_right(cuts, start) : bisect_left(cuts, end)], end]
-        rows: list[GapRow] = []
-        for low, high in itertools.pairwise(edges):
-            if high > low:
-                # A piece of the gap takes only host work begun before its end.
-                done = pieces if low < self._first_window else in_steps
-                begun = [piece for piece in done if piece.start_ps < high]
-                rows += self._share_out(low, high, begun, ended_by)
-        return rows
-
-    def _share_out(self, low: int, high: int, pieces: list[Piece], ended_by: GapEnd) -> list[GapRow]:
-        weights: dict[tuple[int, int], int] = defaultdict(int)
-        deciders: dict[tuple[int, int], dict[Decider, int]] = defaultdict(lambda: defaultdict(int))
-        for piece in pieces:
-            step = self._steps.enclosing(piece.start_ps, ended_by.thread, only_thread=True)
-            key = (CLASSES.index(CAUSE[piece.evidence]), step)
-            weights[key] += piece.end_ps - piece.start_ps
-            deciders[key][piece.event, piece.stack] += piece.end_ps - piece.start_ps
-        keys = sorted(weights)
-        if not keys:
-            return self._plain(low, high, "unknown", ended_by, [], "no host work began before the end of this gap")
-        shares = intervals.largest_remainder(high - low, [weights[key] for key in keys])
-        rows = []
-        for key, share in zip(keys, shares, strict=True):
-            if share == 0:
-                continue
-            event, stack, evidence = self._strongest(deciders[key])
-            rows.append(
-                GapRow(
-                    low,
-                    high,
-                    CLASSES[key[0]],
-                    key[1],
-                    share,
-                    ended_by.launch,
-                    ended_by.method,
-                    event,
-                    evidence,
-                    stack,
-                )
-            )
-        return rows
-
-    def _strongest(self, lengths: dict[Decider, int]) -> tuple[int, int, str]:
-        """(event, stack, evidence) of what has the most time: of spans of one name, of samples in one function.
-
-        Within it the text with the most time (lines of a function differ), and of that the longest event and stack; -1
-        where no span was open, or no stack decided.
+        ``work_ends_ps``: when the lane's leaves ended; ``first_window_ps``: where its first window begins.
         """
-        words = {decider: self._words(*decider) for decider in lengths}
-        best = _longest([(words[d][0], length) for d, length in lengths.items()])
-        text = _longest([(words[d][1], length) for d, length in lengths.items() if words[d][0] == best])
-        of_text = [d for d in lengths if words[d] == (best, text)]
-        event, stack = min(of_text, key=lambda d: (-lengths[d], d))
-        return event, stack, text
+        start, end = ends.start_ps, ends.end_ps
+        known = (ends.thread >= 0) & ~ends.within_run
+        late_to = np.where(known, np.minimum(end, np.maximum(start, ends.launch_end_ps)), start)
+        late = np.flatnonzero(late_to > start)
+        since, woke = self._since(ends.thread[late], late_to[late], np.sort(work_ends_ps))
+        served = np.where(woke, np.clip(since, start[late], late_to[late]), start[late])
+        unnamed = np.flatnonzero((ends.thread < 0) & ~ends.within_run)
+        within = np.flatnonzero(ends.within_run)
+        in_time = np.flatnonzero(known & (end > late_to))
+        parts = [
+            self._plain(ends, within, start[within], end[within], _DEVICE_WAIT, _WITHIN_RUN, cuts),
+            self._plain(ends, unnamed, start[unnamed], end[unnamed], _UNKNOWN, _NO_LAUNCH, cuts),
+            self._plain(ends, late, start[late], served, _DEVICE_WAIT, _WOKE, cuts),
+            self._plain(ends, in_time, late_to[in_time], end[in_time], _DEVICE_WAIT, _IN_TIME, cuts),
+        ]
+        shared = late_to[late] > served
+        owner, low, high = _cut(served[shared], late_to[late][shared], cuts)
+        gap, since = late[shared][owner], since[shared][owner]
+        # In the windows of steps only what was done since the first of them counts.
+        since = np.where((since < first_window_ps) & (low >= first_window_ps), first_window_ps, since)
+        parts.append(self._shared(low, high, since, late_to[gap], ends.thread[gap], ends.launch[gap], ends.method[gap]))
+        rows = Gaps.together(parts)
+        return rows.take(np.lexsort((rows.cause_step, rows.cause, rows.start_ps)))
 
-    def _words(self, event: int, stack: int) -> tuple[str, str]:
-        """What is added up as one, and the text that is shown."""
-        place = self._stacks.place(stack) if stack >= 0 else None
-        if place is not None:
-            return place.in_function, place.text
-        name = self._events.names[self._events.name[event]] if event >= 0 else "no span was open"
-        return name, name
+    def on_threads(self, start_ps: Int64, end_ps: Int64, thread: Int64) -> Gaps:
+        """All of each [start, end) by what a thread did in it: a host without a device."""
+        none = np.full(len(start_ps), -1, np.int64)
+        rows = self._shared(start_ps, end_ps, start_ps, end_ps, thread, none, np.zeros(len(start_ps), np.int64))
+        return rows.take(np.lexsort((rows.cause_step, rows.cause, rows.start_ps)))
+
+    def outside(self, start_ps: Int64, end_ps: Int64) -> Gaps:
+        """All of each [start, end) unknown: outside the steps of a host without a device."""
+        none = np.full(len(start_ps), -1, np.int64)
+        nobody = Ends(start_ps, end_ps, none, none, none, np.zeros(len(none), np.int64), np.zeros(len(none), np.bool_))
+        return self._plain(nobody, np.arange(len(none)), start_ps, end_ps, _UNKNOWN, _OUTSIDE, np.empty(0, np.int64))
+
+    def _since(self, thread: Int64, late_to: Int64, work_ends: Int64) -> tuple[Int64, Bool]:
+        """(S, whether a wait's end gives it) per late gap of a lane, in order of time."""
+        since = np.full(len(thread), self._start_ps, np.int64)
+        woke = np.zeros(len(thread), np.bool_)
+        for one in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == one)
+            # The launch that ended the thread's last late gap.
+            floor = np.concatenate(([self._start_ps], late_to[mine][:-1]))
+            waits = self._activity.waits(one)
+            # Only a wait in which device work ended was a wait for the device.
+            served = np.searchsorted(work_ends, waits.start_ps) < np.searchsorted(work_ends, waits.end_ps, "right")
+            ends = np.sort(waits.end_ps[served])
+            place = np.searchsorted(ends, late_to[mine], side="right") - 1
+            last = ends[np.maximum(place, 0)] if len(ends) else floor
+            woke[mine] = (place >= 0) & (last > floor)
+            since[mine] = np.where(woke[mine], last, floor)
+        return since, woke
+
+    def _plain(self, ends: Ends, gap: Int64, low: Int64, high: Int64, cause: int, why: int, cuts: Int64) -> Gaps:
+        owner, low, high = _cut(low, high, cuts)
+        none = np.full(len(owner), -1, np.int64)
+        return Gaps(
+            start_ps=low,
+            end_ps=high,
+            cause=np.full(len(owner), cause, np.int64),
+            cause_step=none,
+            length_ps=high - low,
+            launch=ends.launch[gap][owner],
+            method=ends.method[gap][owner],
+            event=none,
+            stack=none,
+            evidence=np.full(len(owner), self._reason[why], np.int64),
+            window=none,
+        )
+
+    def _shared(
+        self, low: Int64, high: Int64, since: Int64, until: Int64, thread: Int64, launch: Int64, method: Int64
+    ) -> Gaps:
+        """[low, high) shared by what the thread did from ``since`` to ``until`` and began before ``high``."""
+        parts = []
+        for one in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == one)
+            pieces = self._activity.between(one, intervals.union(since[mine], until[mine]))
+            first = np.searchsorted(pieces.end_ps, since[mine], side="right")
+            behind = np.searchsorted(pieces.start_ps, np.minimum(until, high)[mine], side="left")
+            batch = np.cumsum(behind - first) // _BATCH
+            for part in np.split(np.arange(len(mine)), np.flatnonzero(np.diff(batch)) + 1):
+                rows = mine[part]
+                asked = _Asked(low[rows], high[rows], since[rows], until[rows], first[part], behind[part])
+                owner, found = self._share_out(asked, pieces, one)
+                parts.append(_with_end(found, launch[rows][owner], method[rows][owner]))
+        return Gaps.together(parts) if parts else _NO_GAPS
+
+    def _share_out(self, asked: _Asked, pieces: Pieces, thread: int) -> tuple[Int64, Gaps]:
+        """(place in ``asked``, row): for each its causes by class and step, with the strongest evidence of each."""
+        count = asked.behind - asked.first
+        owner = np.repeat(np.arange(len(count)), count)
+        at = asked.first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        start = np.maximum(pieces.start_ps[at], asked.since_ps[owner])
+        length = np.minimum(pieces.end_ps[at], asked.until_ps[owner]) - start
+        step = self._steps.enclosing_all(start, thread)
+        cause = CAUSE_CODE[pieces.evidence[at]]
+        event, stack = pieces.event[at], pieces.stack[at]
+        (owner_of, cause_of, step_of), key, weight = _sums((owner, cause, step), length)
+        share = intervals.largest_remainders((asked.high_ps - asked.low_ps), owner_of, weight)
+        function, text = self._words(event, stack)
+        # Of each key: the function with the most time, of that the text, of that the event and stack.
+        kept = function == _strongest(key, (function,), length)[0][key]
+        key, length, text, event, stack = (column[kept] for column in (key, length, text, event, stack))
+        (evidence,) = _strongest(key, (text,), length)
+        kept = text == evidence[key]
+        key, length, event, stack = (column[kept] for column in (key, length, event, stack))
+        event_of, stack_of = _strongest(key, (event, stack), length)
+        rows = np.flatnonzero(share > 0)
+        none = np.full(len(rows), -1, np.int64)
+        return owner_of[rows], Gaps(
+            start_ps=asked.low_ps[owner_of][rows],
+            end_ps=asked.high_ps[owner_of][rows],
+            cause=cause_of[rows],
+            cause_step=step_of[rows],
+            length_ps=share[rows],
+            launch=none,
+            method=none,
+            event=event_of[rows],
+            stack=stack_of[rows],
+            evidence=evidence[rows],
+            window=none,
+        )
+
+    def _words(self, event: Int64, stack: Int64) -> tuple[Int64, Int64]:
+        """What is added up as one, and the text that is shown, as numbers of ``texts``."""
+        name = np.where(event >= 0, self._name[self._event_name[event]], self._reason[_NO_SPAN])
+        placed = (stack >= 0) & (self._function[stack] >= 0)
+        return np.where(placed, self._function[stack], name), np.where(placed, self._line[stack], name)
 
 
-def _longest(lengths: list[tuple[str, int]]) -> str:
-    """The text with the most time; ties go to the lesser text."""
-    total: dict[str, int] = defaultdict(int)
-    for text, length in lengths:
-        total[text] += length
-    return min(total, key=lambda text: (-total[text], text))
+@dataclass(frozen=True)
+class _Asked:
+    """[low, high) to be shared by the pieces [first, behind) as far as they lie in [since, until)."""
+
+    low_ps: Int64
+    high_ps: Int64
+    since_ps: Int64
+    until_ps: Int64
+    first: Int64
+    behind: Int64
+
+
+_NONE = np.empty(0, np.int64)
+_NO_GAPS = Gaps(*(_NONE for _ in fields(Gaps)))
+
+
+def _with_end(rows: Gaps, launch: Int64, method: Int64) -> Gaps:
+    columns = {field.name: getattr(rows, field.name) for field in fields(Gaps)}
+    return Gaps(**{**columns, "launch": launch, "method": method})
+
+
+def _cut(start: Int64, end: Int64, cuts: Int64) -> tuple[Int64, Int64, Int64]:
+    """(which, low, high): the intervals [start, end) cut at ``cuts``; empty ones are dropped."""
+    which = np.flatnonzero(end > start)
+    start, end = start[which], end[which]
+    first = np.searchsorted(cuts, start, side="right")
+    count = np.maximum(np.searchsorted(cuts, end, side="left") - first, 0) + 1
+    owner = np.repeat(np.arange(len(which)), count)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    cut = np.concatenate((cuts, [0]))
+    behind = np.minimum(first[owner] + place, len(cuts))
+    low = np.where(place == 0, start[owner], cut[behind - 1])
+    high = np.where(place == count[owner] - 1, end[owner], cut[behind])
+    return which[owner], low, high
+
+
+def _groups(columns: tuple[Int64, ...]) -> tuple[Int64, Int64, Int64]:
+    """(order that sorts rows by ``columns``, first place of each group in it, group per row)."""
+    order = np.lexsort(columns[::-1])
+    new = np.zeros(len(order), np.bool_)
+    new[:1] = True
+    for column in columns:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    group = np.empty(len(order), np.int64)
+    group[order] = np.cumsum(new) - 1
+    return order, np.flatnonzero(new), group
+
+
+def _sums(columns: tuple[Int64, ...], length: Int64) -> tuple[tuple[Int64, ...], Int64, Int64]:
+    """(distinct rows of ``columns`` in order, which one each row is, sum of ``length`` of each)."""
+    order, first, group = _groups(columns)
+    total = np.add.reduceat(length[order], first) if len(first) else _NONE
+    return tuple(column[order[first]] for column in columns), group, total
+
+
+def _strongest(key: Int64, columns: tuple[Int64, ...], length: Int64) -> tuple[Int64, ...]:
+    """Per key, of which each has a row: the values of ``columns`` with the most ``length``, the least of equal ones."""
+    (key_of, *values), _, total = _sums((key, *columns), length)
+    order = np.lexsort((*values[::-1], -total, key_of))
+    best = order[np.searchsorted(key_of[order], np.arange(int(key.max(initial=-1)) + 1))]
+    return tuple(value[best] for value in values)

@@ -3,254 +3,340 @@
 At every moment the innermost open span that names compiler, input or checkpoint decides; without one, the innermost
 span. What no span explains is divided among the samples of the thread's stack. Waits for the device and compile
 intervals that no event states are put together here.
+
+Spans are flattened in C (native/kernels/innermost.h), and only where somebody asks: a thread's frames are as many as
+the events of the capture.
 """
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py import _native
+from xprof_py.postprocess.join import host_names, intervals
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, among
 from xprof_py.postprocess.join.host_names import Evidence
+from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.join.samples import Samples
-from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.join.threads import markers
 from xprof_py.postprocess.schema import Kind
 
+Int8 = npt.NDArray[np.int8]
+
 _NEVER = 2**62
+_NO_SPAN = np.int8(-1)
+_ALONE = np.int8(0x40)
+"""XPR_SAYS_ALONE: no neighbour that says the same joins it."""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of a thread's time with one decider. ``event`` is the deciding event, -1 where no span was open.
+class Pieces:
+    """Stretches of a thread's time with one decider each, in order and disjoint; all columns of one length.
 
-    ``stack``: the sampled stack that decided, where the event (or its absence) says nothing; -1 without.
+    ``evidence``: of host_names.Evidence. ``event``: the deciding event, -1 where no span was open. ``stack``: the
+    sampled stack that decided, where the event (or its absence) says nothing; -1 without.
     """
 
-    start_ps: int
-    end_ps: int
-    evidence: Evidence
-    event: int
-    stack: int = -1
+    start_ps: Int64
+    end_ps: Int64
+    evidence: Int8
+    event: Int64
+    stack: Int64
+
+    def take(self, rows: Int64 | Bool) -> Pieces:
+        """These rows."""
+        return Pieces(self.start_ps[rows], self.end_ps[rows], self.evidence[rows], self.event[rows], self.stack[rows])
+
+    def clipped(self, asked: Intervals) -> Pieces:
+        """The parts that lie in a disjoint set."""
+        low, high = asked
+        first = np.searchsorted(self.end_ps, low, side="right")
+        count = np.maximum(np.searchsorted(self.start_ps, high, side="left") - first, 0)
+        owner = np.repeat(np.arange(len(low)), count)
+        taken = self.take(first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count))
+        start, end = np.maximum(taken.start_ps, low[owner]), np.minimum(taken.end_ps, high[owner])
+        return Pieces(start, end, taken.evidence, taken.event, taken.stack)
 
 
 @dataclass(frozen=True)
-class Wait:
-    """A thread waiting for the device, from the call to its return. ``event`` is its first event."""
+class Waits:
+    """A thread waiting for the device, from calls to their returns. ``event`` is the first event of each."""
 
-    start_ps: int
-    end_ps: int
-    event: int
+    start_ps: Int64
+    end_ps: Int64
+    event: Int64
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    def in_order(self) -> Waits:
+        """By start, then end."""
+        order = np.lexsort((self.end_ps, self.start_ps))
+        return Waits(self.start_ps[order], self.end_ps[order], self.event[order])
 
 
 class HostActivity:
     """The host threads of one process. Threads are worked out when first asked for."""
 
     def __init__(
-        self,
-        events: Events,
-        thread_of_line: Int64,
-        host_line: Bool,
-        steps: Steps,
-        capture_start_ps: int,
-        samples: Samples,
+        self, events: Events, thread_of_line: Int64, host_line: Bool, capture_start_ps: int, samples: Samples
     ) -> None:
         self._capture_start = capture_start_ps
         self._samples = samples
         self._events = events
-        self._steps = steps
-        self._thread = thread_of_line[events.line] if events.count else events.line
-        self._usable = host_line[events.line] & ~markers(events) if events.count else np.zeros(0, np.bool_)
+        self._thread_of_line = thread_of_line
+        self._host_line = host_line
         # Ops of a program that ran inline and hand-over notes are not spans of the host program; a step says nothing
         # about what its thread did, but it is the span that is open.
-        self._usable &= ~events.argument("hlo_op")[0]
-        self._usable &= ~events.matching(lambda n: n.startswith((host_names.END_MARKER, "ThreadpoolListener::")))
-        self._usable &= (events.kind != Kind.MARK) & (events.kind != Kind.COUNTER)
-        is_root, _ = events.argument("_r")
-        self._evidence = self._read_evidence(is_root)
-        self._pieces: dict[int, list[Piece]] = {}
-        self._starts: dict[int, list[int]] = {}
-        self._waits: dict[int, list[Wait]] = {}
-        self._noted: dict[int, list[Wait]] = {}
+        self._notes = events.verdicts(lambda n: n.startswith((host_names.END_MARKER, "ThreadpoolListener::")))
+        self._is_await = events.verdicts(lambda n: n == host_names.AWAIT)
+        self._by_name = np.array([int(host_names.evidence_of(n)) for n in events.names], np.int8)
+        self._by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names], np.int8)
+        self._not_spans = np.sort(np.concatenate((events.having("hlo_op")[0], markers(events))), kind="stable")
+        self._roots = events.having("_r")[0]
+        self._waits: dict[int, Waits] = {}
+        self._noted: dict[int, Waits] = {}
+        self._sampled: dict[int, Pieces] = {}
 
-    def _read_evidence(self, is_root: Bool) -> Int64:
-        events = self._events
-        by_name = np.array([int(host_names.evidence_of(n)) for n in events.names] or [0], np.int64)
-        by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names] or [0], np.int64)
-        evidence = by_name[events.name] if events.count else np.zeros(0, np.int64)
-        evidence = np.where(events.kind == Kind.SPAN, by_user_name[events.name] if events.count else 0, evidence)
-        for kind, meaning in (
+    def _lines_of(self, thread: int) -> Int64:
+        return np.flatnonzero((self._thread_of_line == thread) & self._host_line)
+
+    def _of_thread(self, rows: Int64, thread: int) -> Int64:
+        """Those of ``rows`` that are usable events of the thread."""
+        line = self._events.line[rows]
+        return rows[(self._thread_of_line[line] == thread) & self._host_line[line] & self._usable(rows)]
+
+    def _usable(self, rows: Int64) -> Bool:
+        kind = self._events.kind[rows]
+        usable = ~self._notes[self._events.name[rows]] & (kind != Kind.MARK) & (kind != Kind.COUNTER)
+        return usable & ~among(rows, self._not_spans)
+
+    def _says(self, rows: Int64) -> Int8:
+        """The evidence of each of ``rows``, less than 0 for what is no span of the program."""
+        kind, name = self._events.kind[rows], self._events.name[rows]
+        says = np.where(kind == Kind.SPAN, self._by_user_name[name], self._by_name[name])
+        for one, meaning in (
             (Kind.STEP, Evidence.NOTHING),
             (Kind.INPUT, Evidence.INPUT),
             (Kind.CHECKPOINT, Evidence.CHECKPOINT),
             (Kind.COMPILE, Evidence.COMPILER),
             (Kind.GC, Evidence.HOST),
         ):
-            evidence = np.where(events.kind == kind, meaning, evidence)
-        return np.where(is_root & (events.kind == Kind.PLAIN), Evidence.NOTHING, evidence)
+            says[kind == one] = meaning
+        says[(kind == Kind.PLAIN) & among(rows, self._roots)] = Evidence.NOTHING
+        says[~self._usable(rows) | self._is_await[name]] = _NO_SPAN
+        return says
 
-    def waits(self, thread: int) -> list[Wait]:
+    def waits(self, thread: int) -> Waits:
         """The thread's waits for the device, in order of start; a read is one where no other wait lies in it."""
         if thread not in self._waits:
-            found = [*self._awaits(thread), *self._bare_reads(thread)]
-            self._waits[thread] = sorted(found, key=lambda wait: (wait.start_ps, wait.end_ps))
+            noted, reads = self._awaits(thread), self._bare_reads(thread)
+            columns = zip(*((w.start_ps, w.end_ps, w.event) for w in (noted, reads)), strict=True)
+            self._waits[thread] = Waits(*(np.concatenate(pair) for pair in columns)).in_order()
         return self._waits[thread]
 
-    def _bare_reads(self, thread: int) -> list[Wait]:
+    def _bare_reads(self, thread: int) -> Waits:
         events = self._events
-        reads = self._usable & (self._thread == thread) & events.matching(lambda name: name in host_names.READS)
-        begun = [wait.start_ps for wait in self._awaits(thread)]
-        return [
-            Wait(int(events.start_ps[row]), int(events.end_ps[row]), int(row))
-            for row in np.flatnonzero(reads)
-            if bisect_left(begun, events.start_ps[row]) == bisect_right(begun, events.end_ps[row])
-        ]
+        rows = self._of_thread(events.rows_where(lambda name: name in host_names.READS), thread)
+        begun = self._awaits(thread).start_ps
+        low = np.searchsorted(begun, events.start_ps[rows], side="left")
+        rows = rows[low == np.searchsorted(begun, events.end_ps[rows], side="right")]
+        return Waits(events.start_ps[rows], events.end_ps[rows], rows)
 
-    def _awaits(self, thread: int) -> list[Wait]:
+    def _awaits(self, thread: int) -> Waits:
         if thread not in self._noted:
             self._noted[thread] = self._read_awaits(thread)
         return self._noted[thread]
 
-    def _read_awaits(self, thread: int) -> list[Wait]:
+    def _read_awaits(self, thread: int) -> Waits:
         events = self._events
-        mine = self._usable & (self._thread == thread)
-        waits = []
-        has_producer, producer = events.argument("_p")
-        has_consumer, consumer = events.argument("_c")
-        awaits = np.flatnonzero(mine & events.named(host_names.AWAIT))
-        begun = {int(producer[row]): int(row) for row in awaits if has_producer[row]}
-        for row in awaits:
-            if not has_consumer[row]:
-                continue
-            first = begun.pop(int(consumer[row]), None)
-            # A wait without a beginning began before the capture.
-            start = self._capture_start if first is None else int(events.start_ps[first])
-            waits.append(Wait(start, int(events.end_ps[row]), int(row) if first is None else first))
+        rows = self._of_thread(events.rows_named(host_names.AWAIT), thread)
+        has_producer, producer = events.argument_of("_p", rows)
+        has_consumer, consumer = events.argument_of("_c", rows)
+        # A link is used once: of several notes that state it the last beginning counts, and the first end.
+        begun, last = np.unique(producer[has_producer][::-1], return_index=True)
+        first_row = rows[has_producer][::-1][last]
+        ends, links = rows[has_consumer], consumer[has_consumer]
+        place = np.minimum(np.searchsorted(begun, links), max(len(begun) - 1, 0))
+        linked = begun[place] == links if len(begun) else np.zeros(len(links), np.bool_)
+        _, firsts = np.unique(links, return_index=True)
+        used_once = np.zeros(len(links), np.bool_)
+        used_once[firsts] = True
+        linked &= used_once
+        # A wait without a beginning began before the capture.
+        beginning = np.where(linked, first_row[place], ends) if len(begun) else ends
+        start = np.where(linked, events.start_ps[beginning], self._capture_start)
         # A wait that never returned is open until the end of the capture.
-        last = int(events.end_ps.max()) if events.count else 0
-        waits += [Wait(int(events.start_ps[row]), last, row) for row in begun.values()]
-        return sorted(waits, key=lambda wait: (wait.start_ps, wait.end_ps))
+        returned = np.zeros(len(begun), np.bool_)
+        returned[place[linked]] = True
+        open_rows = first_row[~returned]
+        never = int(events.end_ps.max()) if len(open_rows) else 0
+        return Waits(
+            np.concatenate((start, events.start_ps[open_rows])),
+            np.concatenate((events.end_ps[ends], np.full(len(open_rows), never, np.int64))),
+            np.concatenate((beginning, open_rows)),
+        ).in_order()
 
-    def pieces(self, thread: int) -> list[Piece]:
-        """The thread's time flattened: sorted, disjoint; between pieces no span was open and nothing was sampled."""
-        if thread not in self._pieces:
-            self._pieces[thread] = self._sampled(thread, self._flatten(thread))
-            self._starts[thread] = [piece.start_ps for piece in self._pieces[thread]]
-        return self._pieces[thread]
+    def between(self, thread: int, asked: Intervals) -> Pieces:
+        """Pieces that tile ``asked``, a disjoint set: with event -1 where no span was open."""
+        if self._samples.of_thread(thread):
+            if thread not in self._sampled:
+                everything = (np.array([-_NEVER]), np.array([_NEVER]))
+                self._sampled[thread] = self._divided(thread, self._flatten(thread, everything))
+            return _filled(self._sampled[thread].clipped(asked), asked)
+        return _filled(self._flatten(thread, asked), asked)
 
-    def between(self, thread: int, start_ps: int, end_ps: int) -> list[Piece]:
-        """Pieces clipped to [start, end), with pieces of event -1 where no span was open. Tiles the interval."""
-        pieces = self.pieces(thread)
-        out: list[Piece] = []
-        at = start_ps
-        first = max(bisect_right(self._starts[thread], start_ps) - 1, 0)
-        for index in range(first, len(pieces)):
-            piece = pieces[index]
-            if piece.start_ps >= end_ps:
-                break
-            low, high = max(piece.start_ps, at), min(piece.end_ps, end_ps)
-            if high <= low:
-                continue
-            if low > at:
-                out.append(Piece(at, low, Evidence.NOTHING, -1))
-            out.append(Piece(low, high, piece.evidence, piece.event, piece.stack))
-            at = high
-        if at < end_ps:
-            out.append(Piece(at, end_ps, Evidence.NOTHING, -1))
-        return out
+    def outline(self, thread: int, start_ps: int, end_ps: int) -> Pieces:
+        """As ``between`` over [start, end), but neighbours of one evidence are one piece, unless one is a wait.
 
-    def _sampled(self, thread: int, pieces: list[Piece]) -> list[Piece]:
+        Whose event decided is then known of waits alone.
+        """
+        asked = (np.array([start_ps]), np.array([end_ps]))
+        if self._samples.of_thread(thread):
+            return self.between(thread, asked)
+        return _filled(self._flatten(thread, asked, join_alike=True), asked)
+
+    def _divided(self, thread: int, pieces: Pieces) -> Pieces:
         """The same with what names no cause, between the pieces as well, divided among the samples in it."""
-        if not self._samples.of_thread(thread):
-            return pieces
-        out: list[Piece] = []
-        at = self._capture_start
-        # After the last piece the samples end with the capture; `between` cuts what lies behind it.
-        for piece in (*pieces, Piece(_NEVER, _NEVER, Evidence.NOTHING, -1)):
-            out += self._divided(thread, Piece(at, piece.start_ps, Evidence.NOTHING, -1), only_sampled=True)
-            if piece.start_ps < _NEVER:
-                out += self._divided(thread, piece) if piece.evidence == Evidence.NOTHING else [piece]
-            at = max(at, piece.end_ps)
-        return out
+        silent = pieces.evidence == Evidence.NOTHING
+        reach = np.maximum.accumulate(np.concatenate(([self._capture_start], pieces.end_ps)))
+        # After the last piece the samples end with the capture; what lies behind it is cut off later.
+        start = np.concatenate((reach, pieces.start_ps[silent]))
+        end = np.concatenate((pieces.start_ps, [_NEVER], pieces.end_ps[silent]))
+        event = np.concatenate((np.full(len(reach), -1, np.int64), pieces.event[silent]))
+        stretch, low, high, evidence, stack = self._samples.divide_all(thread, start, end)
+        was_divided = np.zeros(len(start), np.bool_)
+        was_divided[stretch] = True
+        kept = np.ones(len(silent), np.bool_)
+        kept[silent] = ~was_divided[len(reach) :]
+        rest = pieces.take(kept)
+        both = Pieces(
+            np.concatenate((rest.start_ps, low)),
+            np.concatenate((rest.end_ps, high)),
+            np.concatenate((rest.evidence, evidence)),
+            np.concatenate((rest.event, event[stretch])),
+            np.concatenate((rest.stack, stack)),
+        )
+        return both.take(np.argsort(both.start_ps, kind="stable"))
 
-    def _divided(self, thread: int, piece: Piece, only_sampled: bool = False) -> list[Piece]:
-        found = [
-            Piece(start, end, evidence, piece.event, stack)
-            for start, end, evidence, stack in self._samples.divide(thread, piece.start_ps, piece.end_ps)
-        ]
-        return found or ([] if only_sampled else [piece])
-
-    def _flatten(self, thread: int) -> list[Piece]:
+    def _flatten(self, thread: int, asked: Intervals, join_alike: bool = False) -> Pieces:
+        """What of ``asked`` spans cover."""
         events = self._events
-        rows = np.flatnonzero(self._usable & (self._thread == thread) & (events.end_ps > events.start_ps))
-        rows = rows[~events.named(host_names.AWAIT)[rows]]
-        spans = [
-            (int(events.start_ps[row]), int(events.end_ps[row]), Evidence(int(self._evidence[row])), int(row))
-            for row in rows
+        lines = self._lines_of(thread)
+        slices = [np.searchsorted(events.line, [line, line + 1]) for line in lines.tolist()]
+        first, behind = slices[0] if slices else (0, 0)
+        # An open span is as long as the capture, but is not sorted by it: such a line is put in order with the others.
+        if (events.duration_ps[first:behind] < 0).any():
+            first, behind, others = 0, 0, slices
+        else:
+            others = slices[1:]
+        rows = np.concatenate([np.arange(low, high) for low, high in others] or [np.empty(0, np.int64)])
+        says = self._says(rows)
+        spans = (says >= 0) & (events.end_ps[rows] > events.start_ps[rows])
+        rows, says = rows[spans], says[spans]
+        awaits = self._awaits(thread)
+        alone = np.zeros(0, np.int64)
+        if join_alike:
+            alone = self.waits(thread).event
+            says[np.isin(rows, alone)] |= _ALONE
+        compiling = self._compile_spans(lines)
+        waiting = np.full(len(awaits), Evidence.WAIT, np.int8) | (_ALONE if join_alike else np.int8(0))
+        more = [
+            np.concatenate(parts)
+            for parts in (
+                (events.start_ps[rows], compiling[0], awaits.start_ps),
+                (events.end_ps[rows], compiling[1], awaits.end_ps),
+                (rows, compiling[2], awaits.event),
+                (says, np.full(len(compiling[0]), Evidence.COMPILER, np.int8), waiting),
+            )
         ]
-        spans += self._compile_spans(rows)
-        spans += [(wait.start_ps, wait.end_ps, Evidence.WAIT, wait.event) for wait in self._awaits(thread)]
-        spans.sort(key=lambda span: (span[0], -span[1]))
-        return _innermost(spans)
+        order = np.lexsort((-more[1], more[0]))
+        special = self._special_rows(int(first), int(behind))
+        special_says = self._says(special)
+        if join_alike:
+            special = np.union1d(special, alone[(alone >= first) & (alone < behind)])
+            special_says = self._says(special)
+            special_says[(special_says >= 0) & np.isin(special, alone)] |= _ALONE
+        name_says = np.where(self._notes | self._is_await, _NO_SPAN, self._by_name).astype(np.int8)
+        start, end, event, evidence = map(
+            np.asarray,
+            _native.innermost(
+                *(np.ascontiguousarray(column) for column in (events.start_ps, events.end_ps, events.name)),
+                int(first),
+                int(behind - first),
+                name_says,
+                special,
+                special_says,
+                *(column[order] for column in more),
+                *(np.ascontiguousarray(edge) for edge in asked),
+                int(Evidence.CHECKPOINT),
+                join_alike,
+            ),
+        )
+        return Pieces(start, end, evidence & ~_ALONE, event, np.broadcast_to(np.int64(-1), len(start)))
 
-    def _compile_spans(self, rows: Int64) -> list[tuple[int, int, Evidence, int]]:
-        """From the start of a dispatch span to the end of the last lowering or compile inside it: `compiler`.
+    def _special_rows(self, first: int, behind: int) -> Int64:
+        """Rows in [first, behind) that their names alone do not explain."""
+        other_kinds = first + np.flatnonzero(self._events.kind[first:behind] != Kind.PLAIN)
+        found = [rows[slice(*np.searchsorted(rows, [first, behind]))] for rows in (self._not_spans, self._roots)]
+        return np.unique(np.concatenate((other_kinds, *found)))
+
+    def _compile_spans(self, lines: Int64) -> tuple[Int64, Int64, Int64]:
+        """(start, end, event): from the start of a dispatch span to the end of the last lowering or compile inside it.
 
         Tracing has no event of its own. The deciding event is the last compile inside.
         """
         events = self._events
-        is_call = events.matching(lambda name: host_names.JIT_CALL.match(name) is not None)[rows]
-        compiles = rows[self._evidence[rows] == Evidence.COMPILER]
+        compiles = self._spans_on(lines, events.rows_where(lambda name: name in host_names.COMPILES))
+        stated = np.flatnonzero(events.kind == Kind.COMPILE)
+        compiles = np.union1d(compiles, self._spans_on(lines, stated))
+        compiles = compiles[self._says(compiles) == Evidence.COMPILER]
+        none = np.empty(0, np.int64)
+        if not len(compiles):
+            return none, none, none
+        calls = self._spans_on(lines, events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None))
+        calls = calls[self._says(calls) >= 0]
         compiles = compiles[np.argsort(events.start_ps[compiles], kind="stable")]
-        starts = events.start_ps[compiles]
-        spans = []
+        starts, ends = events.start_ps[compiles], events.end_ps[compiles]
+        lows = np.searchsorted(starts, events.start_ps[calls])
+        highs = np.searchsorted(starts, events.end_ps[calls])
+        found: list[tuple[int, int, int]] = []
         covered_to = -1
-        for row in rows[is_call]:
-            start, end = int(events.start_ps[row]), int(events.end_ps[row])
+        columns = (events.start_ps[calls], events.end_ps[calls], lows, highs)
+        for start, end, low, high in zip(*(column.tolist() for column in columns), strict=True):
+            # Only outermost calls: what is traced inside one belongs to it.
             if start < covered_to:
                 continue
-            # Only outermost calls: what is traced inside one belongs to it.
-            low, high = np.searchsorted(starts, [start, end])
-            inside = compiles[low:high][events.end_ps[compiles[low:high]] <= end]
+            inside = np.flatnonzero(ends[low:high] <= end) + low if high > low else none
             if len(inside):
-                last = inside[np.argmax(events.end_ps[inside])]
-                spans.append((start, int(events.end_ps[last]), Evidence.COMPILER, int(last)))
+                last = inside[np.argmax(ends[inside])]
+                found.append((start, int(ends[last]), int(compiles[last])))
             covered_to = end
-        return spans
+        start, end, event = np.array(found, np.int64).reshape(-1, 3).T
+        return start, end, event
+
+    def _spans_on(self, lines: Int64, rows: Int64) -> Int64:
+        events = self._events
+        return rows[np.isin(events.line[rows], lines) & (events.end_ps[rows] > events.start_ps[rows])]
 
 
-def _innermost(spans: list[tuple[int, int, Evidence, int]]) -> list[Piece]:
-    """Flatten spans sorted by (start, -end): at every moment the decider of the open ones. O(n log n)."""
-    edges = sorted({edge for span in spans for edge in span[:2]})
-    pieces: list[Piece] = []
-    # Each span with the place of the nearest one, at or below it, that names a cause (-1: none). Spans that end under
-    # longer ones stay until they come up.
-    stack: list[tuple[tuple[int, int, Evidence, int], int]] = []
-    place = 0
-    for start, end in itertools.pairwise(edges):
-        while place < len(spans) and spans[place][0] <= start:
-            names = spans[place][2] >= Evidence.CHECKPOINT
-            stack.append((spans[place], len(stack) if names else stack[-1][1] if stack else -1))
-            place += 1
-        while stack and stack[-1][0][1] <= start:
-            stack.pop()
-        if not stack:
-            continue
-        naming = stack[-1][1]
-        while naming >= 0 and stack[naming][0][1] <= start:
-            naming = stack[naming - 1][1] if naming else -1
-        decider = stack[naming if naming >= 0 else -1][0]
-        if (
-            pieces
-            and pieces[-1].end_ps == start
-            and pieces[-1].event == decider[3]
-            and pieces[-1].evidence == decider[2]
-        ):
-            pieces[-1] = Piece(pieces[-1].start_ps, end, decider[2], decider[3])
-        else:
-            pieces.append(Piece(start, end, decider[2], decider[3]))
-    return pieces
+def _filled(pieces: Pieces, asked: Intervals) -> Pieces:
+    """Pieces inside ``asked``, and what they leave of it as pieces of no event."""
+    apart = np.flatnonzero(pieces.start_ps[1:] != pieces.end_ps[:-1])
+    low, high = asked
+    if len(pieces.event):
+        first, last = np.concatenate(([0], apart + 1)), np.concatenate((apart, [len(pieces.event) - 1]))
+        low, high = intervals.subtract(asked, (pieces.start_ps[first], pieces.end_ps[last]))
+    if not len(low):
+        return pieces
+    both = Pieces(
+        np.concatenate((pieces.start_ps, low)),
+        np.concatenate((pieces.end_ps, high)),
+        np.concatenate((pieces.evidence, np.full(len(low), Evidence.NOTHING, np.int8))),
+        np.concatenate((pieces.event, np.full(len(low), -1, np.int64))),
+        np.concatenate((pieces.stack, np.full(len(low), -1, np.int64))),
+    )
+    return both.take(np.argsort(both.start_ps, kind="stable"))

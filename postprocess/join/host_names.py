@@ -118,11 +118,16 @@ def named_cause(name: str) -> Evidence:
     return Evidence.INPUT if _INPUT.fullmatch(words) else Evidence.NOTHING
 
 
+def is_dispatch(name: str) -> bool:
+    """Whether an event of this name is JAX or XLA handing work to the device."""
+    return _DISPATCH.match(name) is not None
+
+
 def evidence_of(name: str) -> Evidence:
     """What an event of another tool's trace (schema.Kind.PLAIN) is evidence of, by its name."""
     if name in COMPILES:
         return Evidence.COMPILER
-    if _DISPATCH.match(name):
+    if is_dispatch(name):
         return Evidence.HOST
     frame = _PYTHON_FRAME.match(name)
     if frame is None:

@@ -51,6 +51,12 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     """What two disjoint sets share, as a disjoint set."""
     if not len(a[0]) or not len(b[0]):
         return nothing()
+    _, _, start, end = overlaps(a, b)
+    return start, end
+
+
+def overlaps(a: Intervals, b: Intervals) -> tuple[Int64, Int64, Int64, Int64]:
+    """Where a piece of any set a meets one of the disjoint set b: (row of a, row of b, start, end), in order of a."""
     # For every piece of a, the pieces of b that may meet it are consecutive.
     first = np.searchsorted(b[1], a[0], side="right")
     last = np.searchsorted(b[0], a[1], side="left")
@@ -61,7 +67,20 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     start = np.maximum(a[0][owner], b[0][other])
     end = np.minimum(a[1][owner], b[1][other])
     keep = end > start
-    return start[keep], end[keep]
+    return owner[keep], other[keep], start[keep], end[keep]
+
+
+def first_started(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """Divide what intervals cover among them, each instant to the one that started first (ties: the earlier row).
+
+    Returns (row, start, end) of the pieces: disjoint, sorted, together the union. An interval keeps what lies beyond
+    all that started before it: whichever of those reaches furthest covers everything up to there.
+    """
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order]) if len(order) else end
+    begin = np.maximum(start[order], np.r_[np.iinfo(np.int64).min, reach[:-1]]) if len(order) else start
+    keep = end[order] > begin
+    return order[keep].astype(np.int64), begin[keep], end[order][keep]
 
 
 def covered_before(disjoint: Intervals, at: Int64) -> Int64:
@@ -80,15 +99,60 @@ def cover(disjoint: Intervals, start: Int64, end: Int64) -> Int64:
     return covered_before(disjoint, end) - covered_before(disjoint, start)
 
 
-def largest_remainder(total: int, weights: list[int]) -> list[int]:
-    """Split ``total`` in proportion to ``weights`` (not all zero) into integers that sum to it.
+def union_of_groups(group: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """(group, start, end) of the disjoint sets that the intervals of each group cover, by group, then in order."""
+    keep = end > start
+    group, start, end = group[keep], start[keep], end[keep]
+    if not len(group):
+        return np.empty(0, np.int64), *nothing()
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    # Every group is moved behind the one before it, so that one running maximum serves all.
+    first = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
+    count = np.diff(np.concatenate((first, [len(group)])))
+    lows, highs = start[first], np.maximum.reduceat(end, first)
+    length = highs - lows + 1
+    moved = np.repeat(np.cumsum(length) - length - lows, count)
+    reach = np.maximum.accumulate(end + moved)
+    new = np.concatenate(([True], (start + moved)[1:] > reach[:-1]))
+    last = np.concatenate((new[1:], [True]))
+    return group[new], start[new], reach[last] - moved[last]
 
-    Hamilton's method: floors first, then one each to the largest remainders, ties to the earlier weight.
+
+def cover_of_groups(group: Int64, start: Int64, end: Int64, groups: int) -> Int64:
+    """How much the intervals of each of ``groups`` cover."""
+    out = np.zeros(groups, np.int64)
+    of, low, high = union_of_groups(group, start, end)
+    np.add.at(out, of, high - low)
+    return out
+
+
+def largest_remainders(totals: Int64, owner: Int64, weights: Int64) -> Int64:
+    """Split ``totals[k]`` in proportion to the weights whose ``owner`` is k into integers that sum to it.
+
+    ``owner`` ascending; weights positive; total times sum of weights below 2**114 (a day is 2**57 ps). Hamilton's
+    method: floors first, then one each to the largest remainders, ties to the earlier weight.
     """
-    whole = sum(weights)
-    shares = [total * weight // whole for weight in weights]
-    remainders = [total * weight % whole for weight in weights]
-    order = sorted(range(len(weights)), key=lambda i: (-remainders[i], i))
-    for index in order[: total - sum(shares)]:
-        shares[index] += 1
-    return shares
+    if not len(owner):
+        return np.empty(0, np.int64)
+    first = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
+    count = np.diff(np.concatenate((first, [len(owner)])))
+    total = totals[owner]
+    whole = np.repeat(np.add.reduceat(weights, first), count)
+    shares, remainders = _divided(total, weights, whole)
+    missing = np.repeat(totals[owner[first]] - np.add.reduceat(shares, first), count)
+    order = np.lexsort((np.arange(len(owner)), -remainders, owner))
+    rank = np.empty(len(owner), np.int64)
+    rank[order] = np.arange(len(owner)) - np.repeat(first, count)
+    return shares + (rank < missing)
+
+
+def _divided(a: Int64, b: Int64, by: Int64) -> tuple[Int64, Int64]:
+    """Quotient and remainder of a * b / by, exact although a * b does not fit into 64 bits; b <= by, all positive."""
+    quotient = (a.astype(np.float64) * (b / by)).astype(np.int64)
+    # The double is off by a little; what is left is small, so that its 64 low bits are all of it.
+    left = (a.astype(np.uint64) * b.astype(np.uint64) - quotient.astype(np.uint64) * by.astype(np.uint64)).astype(
+        np.int64
+    )
+    correction = left // by
+    return quotient + correction, left - correction * by

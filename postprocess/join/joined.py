@@ -6,6 +6,7 @@ Pure: tables in, tables out. Each part is a file of its own; this one holds the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
 from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
-from xprof_py.postprocess.join.gaps import GapCauses, GapEnd, GapRow
+from xprof_py.postprocess.join.gaps import METHODS, Ends, GapCauses, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
 from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_bound
@@ -25,7 +26,16 @@ from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_ste
 from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.steps import Steps, read_steps
 from xprof_py.postprocess.join.threads import thread_of_line
-from xprof_py.postprocess.join.windows import Windows, cover_lane, foreign_cover, make_windows
+from xprof_py.postprocess.join.windows import (
+    NESTED,
+    STEP,
+    Breakdown,
+    LaneCover,
+    Windows,
+    cover_lane,
+    foreign_cover,
+    make_windows,
+)
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
@@ -49,13 +59,13 @@ class _Join:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self.events = Events(profile)
+        self.events = Events.of(profile)
         self.thread_of_line = thread_of_line(profile, self.events)
         self.host_line = self._host_lines()
         self.steps: Steps = read_steps(self.events, self.thread_of_line)
         self.samples = Samples(profile, self.thread_of_line)
         self.activity = HostActivity(
-            self.events, self.thread_of_line, self.host_line, self.steps, profile.capture_start_ps, self.samples
+            self.events, self.thread_of_line, self.host_line, profile.capture_start_ps, self.samples
         )
         self.launches: Launches = read_launches(self.events, self.host_line)
         self.ops: DeviceOps = read_ops(profile, self.events)
@@ -95,7 +105,7 @@ class _Join:
         names, planes = lines["name"].to_pylist(), lines["plane"].to_pylist()
         sources = lines["source"].to_pylist()
         pools = ("tf_", "Task Environment")
-        launching = {int(x) for x in self.events.line[self.events.named(host_names.LAUNCH)]}
+        launching = set(self.events.line[self.events.rows_named(host_names.LAUNCH)].tolist())
         return np.array(
             [
                 source == "shard"
@@ -123,10 +133,7 @@ class _Join:
         return [name + places.get(row, "") for row, name in enumerate(names)]
 
     def _step_of(self, start_ps: Int64, line: Int64) -> Int64:
-        thread = self.thread_of_line[line] if len(line) else line
-        return np.array(
-            [self.steps.enclosing(int(s), int(t)) for s, t in zip(start_ps, thread, strict=True)], dtype=np.int64
-        )
+        return self.steps.step_of(start_ps, self.thread_of_line[line])
 
     def _run_steps(self) -> tuple[Int64, Int64]:
         launch = self.joined.launch
@@ -152,125 +159,117 @@ class _Join:
             self.start,
             self.end,
         )
-        gap_rows, breakdown = [], []
+        causes = GapCauses(self.events, self.steps, self.activity, self.samples.stacks, self.start)
+        gaps, sums = [], []
         for lane in range(max(len(self.ops.lanes), 1)):
-            rows = [i for i in range(len(windows.lane)) if windows.lane[i] == lane]
-            found = self._lane_gaps(lane, windows, rows) if self.ops.lanes else self._host_gaps(windows, rows)
-            gap_rows += [(lane, *row) for row in found]
-            breakdown += self._sum_lane(lane, windows, rows, found)
-        phase, reason = self._phases(windows, breakdown)
+            rows = windows.of_lane(lane)
+            cover = cover_lane(self.ops, lane) if self.ops.lanes else None
+            found = self._host_gaps(causes, windows) if cover is None else self._lane_gaps(causes, lane, cover, windows)
+            gaps.append(found)
+            sums.append(self._sum_lane(lane, cover, windows, rows, found))
+        self.breakdown = Breakdown(*(np.concatenate(part) for part in zip(*sums, strict=True)))
+        phase, reason = self._phases(windows)
         self._note_problems()
-        return self._write(windows, gap_rows, breakdown, phase, reason)
+        return self._write(windows, Gaps.together(gaps), causes.texts, phase, reason)
 
-    def _lane_gaps(self, lane: int, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
-        """(window, gap piece) of a lane, in order of time."""
+    def _lane_gaps(self, causes: GapCauses, lane: int, cover: LaneCover, windows: Windows) -> Gaps:
+        """The gaps of a lane in order of time, each with its window."""
         ops = self.ops
-        cover = cover_lane(ops, lane)
         mine = np.flatnonzero((ops.lane == lane) & ops.leaf)
-        starts, ends = ops.start_ps[mine], ops.open_end_ps[mine]
-        tiles = [i for i in rows if windows.kind[i] != "nested"]
+        rows = windows.of_lane(lane)
+        tiles = rows[windows.kind[rows] != NESTED]
+        cuts = np.unique(windows.end_ps[tiles])
+        low, high = intervals.complement(cover.busy, self.start, self.end)
         # The first row of a lane is its head, which ends where the first window begins.
-        causes = GapCauses(
-            self.events, self.steps, self.activity, self.samples.stacks, ends, self.start, windows.end_ps[tiles[0]]
+        found = causes.of_lane(
+            self._gap_ends(lane, mine, low, high), ops.open_end_ps[mine], cuts, int(windows.end_ps[tiles[0]])
         )
-        cuts = sorted({windows.end_ps[i] for i in tiles})
-        out: list[GapRow] = []
-        last_launch = self._last_launch(lane)
-        lows, highs = intervals.complement(cover.busy, self.start, self.end)
-        places = np.searchsorted(starts, highs, side="left")
-        copy_of = {int(event): copy for copy, event in enumerate(self.copies.event)}
-        for low, high, place in zip(lows.tolist(), highs.tolist(), places.tolist(), strict=True):
-            if place == len(mine) or starts[place] != high:
-                out += causes.attribute(low, high, last_launch, cuts)
-                continue
-            op = int(mine[place])
-            run = int(ops.run[op])
-            if run < 0:
-                copy = copy_of[int(ops.event[op])]
-                out += causes.attribute(low, high, GapEnd(int(self.copies.thread[copy]), -1, high, "put"), cuts)
-            elif ops.run_start_ps[run] < low:
-                out += causes.within_run(low, high, self._launch_of(run), cuts)
-            else:
-                out += causes.attribute(low, high, self._launch_of(run), cuts)
-        return self._in_windows(out, windows, tiles)
+        filled = tiles[windows.end_ps[tiles] > windows.start_ps[tiles]]
+        return found.in_windows(filled, windows.end_ps[filled])
 
-    def _in_windows(self, gaps: list[GapRow], windows: Windows, tiles: list[int]) -> list[tuple[int, GapRow]]:
-        filled = [i for i in tiles if windows.end_ps[i] > windows.start_ps[i]]
-        ends = np.array([windows.end_ps[i] for i in filled], np.int64)
-        places = np.searchsorted(ends, np.array([gap.start_ps for gap in gaps], np.int64), side="right")
-        return [(filled[place], gap) for place, gap in zip(places.tolist(), gaps, strict=True)]
+    def _gap_ends(self, lane: int, mine: Int64, low: Int64, high: Int64) -> Ends:
+        """What ends each gap [low, high) of a lane; ``mine``: the lane's leaves, in order of start."""
+        ops, launches, count = self.ops, self.launches, len(low)
+        starts = ops.start_ps[mine]
+        place = np.searchsorted(starts, high, side="left")
+        ended = place < len(mine)
+        ended[ended] = starts[place[ended]] == high[ended]
+        # Nothing ends the lane's last gap: it counts as launched when the capture ended, by the last to launch.
+        thread = np.full(count, self._last_to_launch(lane), np.int64)
+        launch, launch_end, method = np.full(count, -1, np.int64), np.full(count, self.end, np.int64), np.zeros(count)
+        op = mine[place[ended]]
+        run = ops.run[op]
+        by_run = np.flatnonzero(ended)[run >= 0]
+        run = run[run >= 0]
+        launched = self.joined.launch[run]
+        known = launched >= 0
+        launch[by_run] = launched
+        method[by_run] = self._join_method[run]
+        thread[by_run] = launch_end[by_run] = -1
+        thread[by_run[known]] = self.thread_of_line[launches.line[launched[known]]]
+        launch_end[by_run[known]] = launches.end_ps[launched[known]]
+        within = np.zeros(count, np.bool_)
+        within[by_run] = ops.run_start_ps[run] < low[by_run]
+        by_copy = ended & ~np.isin(np.arange(count), by_run)
+        copy = np.argsort(self.copies.event, kind="stable")
+        at = np.searchsorted(self.copies.event[copy], ops.event[mine[place[by_copy]]], side="right") - 1
+        thread[by_copy] = self.copies.thread[copy[at]]
+        launch_end[by_copy] = high[by_copy]
+        method[by_copy] = METHODS.index("put")
+        return Ends(low, high, thread, launch, launch_end, method.astype(np.int64), within)
 
-    def _launch_of(self, run: int) -> GapEnd:
-        launch = int(self.joined.launch[run])
-        if launch < 0:
-            return GapEnd(-1, -1, 0, self.joined.how[run])
-        thread = int(self.thread_of_line[self.launches.line[launch]])
-        return GapEnd(thread, launch, int(self.launches.end_ps[launch]), self.joined.how[run])
+    @cached_property
+    def _join_method(self) -> Int64:
+        number = {how: at for at, how in enumerate(METHODS)}
+        return np.array([number[how] for how in self.joined.how], np.int64)
 
-    def _last_launch(self, lane: int) -> GapEnd:
-        """Nothing ends the lane's last gap: it counts as launched when the capture ended, by the last to launch."""
+    def _last_to_launch(self, lane: int) -> int:
+        """The thread that launched the last of the lane's runs, -1 where none has a launch."""
         runs = np.flatnonzero((self.ops.run_lane == lane) & (self.joined.launch >= 0))
         if not len(runs):
-            return GapEnd(-1, -1, self.end, "none")
-        launch = int(self.joined.launch[runs[np.argmax(self.launches.start_ps[self.joined.launch[runs]])]])
-        return GapEnd(int(self.thread_of_line[self.launches.line[launch]]), -1, self.end, "none")
+            return -1
+        launch = self.joined.launch[runs[np.argmax(self.launches.start_ps[self.joined.launch[runs]])]]
+        return int(self.thread_of_line[self.launches.line[launch]])
 
-    def _host_gaps(self, windows: Windows, rows: list[int]) -> list[tuple[int, GapRow]]:
+    def _host_gaps(self, causes: GapCauses, windows: Windows) -> Gaps:
         """A process without a device: every window is gap on its step's thread."""
-        causes = GapCauses(
-            self.events, self.steps, self.activity, self.samples.stacks, np.empty(0, np.int64), self.start, self.start
-        )
-        out = []
-        for i in rows:
-            low, high, step = windows.start_ps[i], windows.end_ps[i], windows.step[i]
-            if step >= 0:
-                out += [(i, row) for row in causes.on_thread(low, high, int(self.steps.thread[step]), low)]
-            elif high > low:
-                row = GapRow(low, high, "unknown", -1, high - low, -1, "none", -1, "outside the steps, and no device")
-                out.append((i, row))
-        return out
+        filled = np.flatnonzero(windows.end_ps > windows.start_ps)
+        low, high, step = windows.start_ps[filled], windows.end_ps[filled], windows.step[filled]
+        inside = step >= 0
+        by_thread = causes.on_threads(low[inside], high[inside], self.steps.thread[step[inside]])
+        found = Gaps.together([by_thread, causes.outside(low[~inside], high[~inside])])
+        return found.take(np.argsort(found.start_ps, kind="stable")).in_windows(filled, high)
 
     def _sum_lane(
-        self, lane: int, windows: Windows, rows: list[int], gaps: list[tuple[int, GapRow]]
-    ) -> list[tuple[int, int, int, int, int]]:
-        """(window, class, exclusive, total, foreign) for every window and class of a lane."""
-        low = np.array([windows.start_ps[i] for i in rows], np.int64)
-        high = np.array([windows.end_ps[i] for i in rows], np.int64)
+        self, lane: int, cover: LaneCover | None, windows: Windows, rows: Int64, gaps: Gaps
+    ) -> tuple[Int64, Int64, Int64]:
+        """exclusive, total and foreign of every window and class of a lane, each of shape (windows, classes)."""
+        low, high, kind = windows.start_ps[rows], windows.end_ps[rows], windows.kind[rows]
         exclusive = np.zeros((len(rows), len(CLASSES)), np.int64)
         total = np.zeros_like(exclusive)
         foreign = np.zeros_like(exclusive)
-        if self.ops.lanes:
-            cover = cover_lane(self.ops, lane)
+        if cover is not None:
             for code in range(len(BUSY_CLASSES)):
                 exclusive[:, code] = intervals.cover(cover.exclusive[code], low, high)
                 total[:, code] = intervals.cover(cover.total[code], low, high)
-            tiles = np.array([j for j, i in enumerate(rows) if windows.kind[i] != "nested"])
-            step = np.array([windows.step[i] for i in rows], np.int64)
-            op_step = np.where(self.ops.run >= 0, self.run_step[np.maximum(self.ops.run, 0)], -1)
-            counted = foreign_cover(self.ops, lane, op_step, step[tiles], low[tiles], high[tiles])
-            for (tile, code), length in counted.items():
-                foreign[tiles[tile], code] = length
-        gap_start = np.array([gap.start_ps for _, gap in gaps], np.int64)
-        gap_end = np.array([gap.end_ps for _, gap in gaps], np.int64)
-        gap_length = np.array([gap.length_ps for _, gap in gaps], np.int64)
-        cause = np.array([CLASSES.index(gap.cause) for _, gap in gaps], np.int64)
-        place = {i: j for j, i in enumerate(rows)}
-        np.add.at(exclusive, (np.array([place[window] for window, _ in gaps], np.int64), cause), gap_length)
+            tiles = np.flatnonzero(kind != NESTED)
+            op_step = np.full(len(self.ops.run), -1, np.int64)
+            of_run = self.ops.run >= 0
+            op_step[of_run] = self.run_step[self.ops.run[of_run]]
+            step = windows.step[rows[tiles]]
+            foreign[tiles, : len(BUSY_CLASSES)] = foreign_cover(self.ops, lane, op_step, step, low[tiles], high[tiles])
+        np.add.at(exclusive, (gaps.window - rows[0], gaps.cause), gaps.length_ps)
         # The pieces of gaps are in order of time and disjoint: those inside a nested window follow one another.
-        nested = np.array([j for j, i in enumerate(rows) if windows.kind[i] == "nested"], np.int64)
-        begin = np.searchsorted(gap_start, low[nested], side="left")
-        behind = np.maximum(np.searchsorted(gap_end, high[nested], side="right"), begin)
-        for index in np.unique(cause).tolist():
-            before = np.concatenate(([0], np.cumsum(np.where(cause == index, gap_length, 0))))
+        nested = np.flatnonzero(kind == NESTED)
+        begin = np.searchsorted(gaps.start_ps, low[nested], side="left")
+        behind = np.maximum(np.searchsorted(gaps.end_ps, high[nested], side="right"), begin)
+        for index in np.unique(gaps.cause).tolist() if len(nested) else ():
+            before = np.concatenate(([0], np.cumsum(np.where(gaps.cause == index, gaps.length_ps, 0))))
             exclusive[nested, index] += before[behind] - before[begin]
         total[:, len(BUSY_CLASSES) :] = exclusive[:, len(BUSY_CLASSES) :]
-        return [
-            (i, code, int(exclusive[j, code]), int(total[j, code]), int(foreign[j, code]))
-            for j, i in enumerate(rows)
-            for code in range(len(CLASSES))
-        ]
+        return exclusive, total, foreign
 
-    def _phases(self, windows: Windows, breakdown: list[tuple[int, int, int, int, int]]) -> tuple[list[str], list[str]]:
+    def _phases(self, windows: Windows) -> tuple[list[str], list[str]]:
         steps = self.steps
         phase, reason = ["steady"] * len(steps.event), [""] * len(steps.event)
         ran = set(self.run_step.tolist()) | set(self.run_nested.tolist())
@@ -309,16 +308,20 @@ class _Join:
                     phase[step], reason[step] = name, why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
-        self._mark_outliers(windows, breakdown, phase, reason)
+        self._mark_outliers(windows, phase, reason)
         return phase, reason
 
     def _step_or_window(self, windows: Windows) -> Int64:
         """Per run its step; for a run launched outside steps the step whose window it starts in, -1 without."""
         out = self.run_step.copy()
-        for i, step in enumerate(windows.step):
-            if windows.kind[i] == "step":
-                inside = (self.ops.run_start_ps >= windows.start_ps[i]) & (self.ops.run_start_ps < windows.end_ps[i])
-                out[(out < 0) & inside & (self.ops.run_lane == windows.lane[i])] = step
+        filled = np.flatnonzero((windows.kind == STEP) & (windows.end_ps > windows.start_ps))
+        for lane in range(len(self.ops.lanes)):
+            mine = filled[windows.lane[filled] == lane]
+            runs = np.flatnonzero((out < 0) & (self.ops.run_lane == lane))
+            place = np.searchsorted(windows.end_ps[mine], self.ops.run_start_ps[runs], side="right")
+            runs, place = runs[place < len(mine)], place[place < len(mine)]
+            inside = windows.start_ps[mine[place]] <= self.ops.run_start_ps[runs]
+            out[runs[inside]] = windows.step[mine[place[inside]]]
         return out
 
     def _begun_before(self, windows: Windows) -> list[int]:
@@ -327,31 +330,20 @@ class _Join:
         for lane in range(len(self.ops.lanes)):
             mine = np.flatnonzero(self.ops.run_lane == lane)
             joined = self.joined.launch[mine] >= 0
-            first = int(np.argmax(joined)) if joined.any() else len(mine)
-            before = mine[:first]
-            filled = [
-                i
-                for i, kind in enumerate(windows.kind)
-                if kind == "step" and windows.lane[i] == lane and windows.end_ps[i] > windows.start_ps[i]
-            ]
-            if filled and len(before) and self.ops.run_end_ps[before].max() > windows.start_ps[filled[0]]:
-                out.append(windows.step[filled[0]])
+            before = mine[: int(np.argmax(joined)) if joined.any() else len(mine)]
+            rows = windows.of_lane(lane)
+            filled = rows[(windows.kind[rows] == STEP) & (windows.end_ps[rows] > windows.start_ps[rows])]
+            if len(filled) and len(before) and self.ops.run_end_ps[before].max() > windows.start_ps[filled[0]]:
+                out.append(int(windows.step[filled[0]]))
         return out
 
-    def _mark_outliers(
-        self,
-        windows: Windows,
-        breakdown: list[tuple[int, int, int, int, int]],
-        phase: list[str],
-        reason: list[str],
-    ) -> None:
-        unknown = CLASSES.index("unknown")
+    def _mark_outliers(self, windows: Windows, phase: list[str], reason: list[str]) -> None:
         window_ps = np.zeros(self.steps.outer, np.int64)
         unknown_ps = np.zeros(self.steps.outer, np.int64)
-        for window, code, exclusive, _, _ in breakdown:
-            if windows.kind[window] == "step":
-                window_ps[windows.step[window]] += exclusive
-                unknown_ps[windows.step[window]] += exclusive if code == unknown else 0
+        rows = np.flatnonzero(windows.kind == STEP)
+        exclusive = self.breakdown.exclusive_ps[rows]
+        np.add.at(window_ps, windows.step[rows], exclusive.sum(axis=1))
+        np.add.at(unknown_ps, windows.step[rows], exclusive[:, CLASSES.index("unknown")])
         # An evaluation is not a slow training step: steps are compared with those of their name.
         by_name: dict[str, list[int]] = defaultdict(list)
         for i in range(self.steps.outer):
@@ -364,11 +356,10 @@ class _Join:
 
     def _unfinished_runs(self) -> list[int]:
         """Runs with an op that was still open, or without the completion note that the other runs have."""
-        waited, run_id = self.events.argument("run_id")
-        waited = waited & self.events.named(host_names.RUN_WAIT)
+        waited, run_id = self.events.argument_of("run_id", self.events.rows_named(host_names.RUN_WAIT))
         noted = set(run_id[waited].tolist())
         still_open = {int(r) for r in self.ops.run[self.events.duration_ps[self.ops.event] < 0] if r >= 0}
-        last_by_lane = {int(lane): run for run, lane in enumerate(self.ops.run_lane)}
+        last_by_lane = {lane: run for run, lane in enumerate(self.ops.run_lane.tolist())}
         unnoted = {run for run in last_by_lane.values() if noted and int(self.ops.run_id[run]) not in noted}
         return sorted(still_open | unnoted)
 
@@ -428,8 +419,8 @@ class _Join:
     def _write(
         self,
         windows: Windows,
-        gap_rows: list[tuple[int, int, GapRow]],
-        breakdown: list[tuple[int, int, int, int, int]],
+        gaps: Gaps,
+        texts: list[str],
         phase: list[str],
         reason: list[str],
     ) -> Profile:
@@ -449,7 +440,7 @@ class _Join:
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
             steps=tables.steps_table(self.steps, step_line, phase, reason),
             windows=tables.windows_table(windows),
-            gaps=tables.gaps_table(gap_rows),
+            gaps=tables.gaps_table(gaps, windows, texts),
             compiles=self.compiles.table(),
-            breakdown=tables.breakdown_table(self.profile.host, self.steps, windows, breakdown, phase, reason),
+            breakdown=tables.breakdown_table(self.profile.host, self.steps, windows, self.breakdown, phase, reason),
         )

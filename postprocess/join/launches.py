@@ -43,16 +43,17 @@ class RunJoin:
 
 def read_launches(events: Events, host_line: Bool) -> Launches:
     """The launch events on host lines (``host_line`` per line), each named by the innermost PjitFunction around it."""
-    single = events.named(host_names.LAUNCH)
-    many = events.matching(lambda name: host_names.LAUNCH_MANY.match(name) is not None)
-    many &= events.argument("run_id")[0]
-    rows = np.flatnonzero((single | many) & host_line[events.line])
+    single = events.rows_named(host_names.LAUNCH)
+    many = events.rows_where(lambda name: host_names.LAUNCH_MANY.match(name) is not None)
+    many = many[events.argument_of("run_id", many)[0]]
+    rows = np.union1d(single, many)
+    rows = rows[host_line[events.line[rows]]]
     # On several devices every device's own helper runs inside the one launch.
-    inside = _covered_by(events, rows, np.flatnonzero(many))
-    rows = rows[~(single[rows] & inside)]
+    inside = _covered_by(events, rows, many)
+    rows = rows[~(np.isin(rows, single) & inside)]
     rows = rows[np.argsort(events.start_ps[rows], kind="stable")]
     calls = _innermost_call(events, rows)
-    has_run_id, run_id = events.argument("run_id")
+    has_run_id, run_id = events.argument_of("run_id", rows)
     names, keys = [], []
     for row, call in zip(rows, calls, strict=True):
         text = events.names[events.name[row]]
@@ -74,8 +75,8 @@ def read_launches(events: Events, host_line: Bool) -> Launches:
         open=events.duration_ps[rows] < 0,
         key=keys,
         name=names,
-        has_run_id=has_run_id[rows],
-        run_id=run_id[rows],
+        has_run_id=has_run_id,
+        run_id=run_id,
     )
 
 
@@ -92,7 +93,7 @@ def _covered_by(events: Events, rows: Int64, outer: Int64) -> Bool:
 
 def _innermost_call(events: Events, rows: Int64) -> Int64:
     """Per launch the innermost PjitFunction event that encloses it on its line, -1 without."""
-    calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+    calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
     found = np.full(len(rows), -1, np.int64)
     for line in np.unique(events.line[rows]):
         stack: list[int] = []

@@ -13,18 +13,19 @@ What a sample says:
 
 from __future__ import annotations
 
-import itertools
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
 from xprof_py.postprocess.join.host_names import Evidence, frame_cause
 from xprof_py.postprocess.profile import Profile
+
+Int8 = npt.NDArray[np.int8]
 
 # Files of the interpreter, of installed packages and of this one: not where a user looks for a line to change.
 _NOT_THE_USERS = re.compile(
@@ -76,6 +77,8 @@ class Stacks:
         file, self._files = dictionary(frames, "file")
         function, self._functions = dictionary(frames, "function")
         self._file, self._function, self._line = file, function, integers(frames, "source_line")
+        self.count = int(self._stack.max(initial=-1)) + 1
+        """Stacks are numbered from 0 to this."""
         self._cause: dict[int, Evidence] = {}
         self._place: dict[int, Place | None] = {}
 
@@ -135,19 +138,21 @@ class Samples:
         on_cpu = np.asarray(table["on_cpu"].to_numpy(), np.bool_)
         thread = thread_of_line[line] if len(line) else line
         order = np.lexsort((line, time_ps, thread))
-        self._times: dict[int, list[int]] = {}
-        self._says: dict[int, list[tuple[Evidence, int]]] = {}
+        self._times: dict[int, Int64] = {}
+        self._says: dict[int, tuple[Int8, Int64]] = {}
         for one in np.unique(thread).tolist():
             rows = order[thread[order] == one]
             at_work = on_cpu[rows] & ~_hardly_ran(interval_ps[rows], cpu_ps[rows])
-            self._times[one] = time_ps[rows].tolist()
-            self._says[one] = [self._evidence(int(s), bool(on)) for s, on in zip(stack[rows], at_work, strict=True)]
+            self._times[one] = time_ps[rows]
+            self._says[one] = self._evidence(stack[rows], at_work)
 
-    def _evidence(self, stack: int, on_cpu: bool) -> tuple[Evidence, int]:
-        if stack < 0:
-            return Evidence.NOTHING, -1
-        named = self.stacks.cause(stack)
-        return named or (Evidence.HOST if on_cpu else Evidence.NOTHING), stack
+    def _evidence(self, stack: Int64, at_work: Bool) -> tuple[Int8, Int64]:
+        """(evidence, stack or -1) per look."""
+        distinct, place = np.unique(stack, return_inverse=True)
+        named = np.array([self.stacks.cause(one) if one >= 0 else 0 for one in distinct.tolist()] or [0], np.int8)
+        unnamed = np.where(at_work & (stack >= 0), Evidence.HOST, Evidence.NOTHING)
+        named = named[place.reshape(-1)] if len(stack) else named[:0]
+        return np.where(named > 0, named, unnamed).astype(np.int8), np.maximum(stack, -1)
 
     def of_thread(self, thread: int) -> bool:
         """Whether the thread was sampled at all."""
@@ -155,19 +160,33 @@ class Samples:
 
     def divide(self, thread: int, start_ps: int, end_ps: int) -> Sequence[tuple[int, int, Evidence, int]]:
         """(start, end, evidence, stack) for [start, end) of the thread, in order, tiling it; empty without a sample."""
-        times = self._times.get(thread, [])
-        low, high = bisect_left(times, start_ps), bisect_left(times, end_ps)
-        if low == high:
-            return []
-        inside = times[low:high]
-        edges = [start_ps, *((a + b) // 2 for a, b in itertools.pairwise(inside)), end_ps]
-        out: list[tuple[int, int, Evidence, int]] = []
-        for index, (evidence, stack) in enumerate(self._says[thread][low:high]):
-            begin, end = edges[index], edges[index + 1]
-            if end <= begin:
-                continue
-            if out and out[-1][2:] == (evidence, stack):
-                out[-1] = (out[-1][0], end, evidence, stack)
-            else:
-                out.append((begin, end, evidence, stack))
-        return out
+        _, *columns = self.divide_all(thread, np.array([start_ps], np.int64), np.array([end_ps], np.int64))
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [(low, high, Evidence(evidence), stack) for low, high, evidence, stack in rows]
+
+    def divide_all(self, thread: int, start_ps: Int64, end_ps: Int64) -> tuple[Int64, Int64, Int64, Int8, Int64]:
+        """(which stretch, start, end, evidence, stack): all stretches [start, end) of the thread that hold a sample.
+
+        The parts of a stretch tile it, in order; those of a stretch without a sample are none.
+        """
+        nothing = np.empty(0, np.int64)
+        times = self._times.get(thread, nothing)
+        says, stacks = self._says.get(thread, (np.empty(0, np.int8), nothing))
+        low = np.searchsorted(times, start_ps, side="left")
+        count = np.maximum(np.searchsorted(times, end_ps, side="left") - low, 0)
+        stretch = np.repeat(np.arange(len(start_ps)), count)
+        look = low[stretch] + np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count)
+        if not len(look):
+            return stretch, nothing, nothing, np.empty(0, np.int8), nothing
+        # What lies between two looks of one stretch is cut half way.
+        cut = (times[look[:-1]] + times[look[1:]]) // 2
+        new = np.concatenate(([True], stretch[1:] != stretch[:-1]))
+        begin = np.where(new, start_ps[stretch], np.concatenate(([0], cut)))
+        end = np.where(np.concatenate((new[1:], [True])), end_ps[stretch], np.concatenate((cut, [0])))
+        filled = end > begin
+        stretch, look, begin, end = stretch[filled], look[filled], begin[filled], end[filled]
+        evidence, stack = says[look], stacks[look]
+        same = (stretch[1:] == stretch[:-1]) & (evidence[1:] == evidence[:-1]) & (stack[1:] == stack[:-1])
+        first = np.flatnonzero(np.concatenate(([True], ~same)))
+        last = np.concatenate((first[1:] - 1, [len(look) - 1]))
+        return stretch[first], begin[first], end[last], evidence[first], stack[first]

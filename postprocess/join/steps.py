@@ -44,6 +44,26 @@ class Steps:
             return -1
         return max((self._open_at(rows, start_ps) for rows in self._outermost.values()), default=-1)
 
+    def enclosing_all(self, start_ps: Int64, thread: int) -> Int64:
+        """``enclosing`` for many moments of a thread, by its own steps only."""
+        own = self._outermost_columns.get(thread)
+        if own is None:
+            return np.full(len(start_ps), -1, np.int64)
+        starts, rows = own
+        place = np.searchsorted(starts, start_ps, side="right") - 1
+        step = rows[np.maximum(place, 0)]
+        return np.where((place >= 0) & (self.end_ps[step] > start_ps), step, -1)
+
+    def step_of(self, start_ps: Int64, thread: Int64) -> Int64:
+        """``enclosing`` for many moments, each of a thread of its own."""
+        step = np.full(len(start_ps), -1, np.int64)
+        for one in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == one)
+            of = [one] if one in self._outermost_columns else list(self._outermost_columns)
+            for other in of:
+                step[mine] = np.maximum(step[mine], self.enclosing_all(start_ps[mine], other))
+        return step
+
     def innermost(self, outermost: int, start_ps: int) -> int:
         """The innermost step that encloses a moment of its outermost step."""
         starts, rows = self._nested.get(int(self.thread[outermost]), ([], []))
@@ -64,6 +84,12 @@ class Steps:
         return self._by_thread(range(self.outer))
 
     @cached_property
+    def _outermost_columns(self) -> dict[int, tuple[Int64, Int64]]:
+        outermost = self.thread[: self.outer]
+        rows = {one: np.flatnonzero(outermost == one) for one in np.unique(outermost).tolist()}
+        return {one: (self.start_ps[mine], mine) for one, mine in rows.items()}
+
+    @cached_property
     def _nested(self) -> dict[int, tuple[list[int], list[int]]]:
         """Per thread (starts, rows) of its nested steps."""
         return self._by_thread(range(self.outer, len(self.event)))
@@ -81,11 +107,9 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`), ours among them."""
     rows = np.flatnonzero(events.kind == Kind.STEP)
     if not len(rows):
-        is_root, _ = events.argument("_r")
-        has_number, _ = events.argument("step_num")
-        rows = np.flatnonzero(is_root & has_number)
+        rows = np.intersect1d(events.having("_r")[0], events.having("step_num")[0])
     # Steps of two threads may begin at one instant: what counts first must not depend on the order of the lines.
-    number = events.argument("step_num")[1][rows]
+    number = events.argument_of("step_num", rows)[1]
     rank_of = {code: rank for rank, code in enumerate(sorted(range(len(events.names)), key=events.names.__getitem__))}
     name = np.array([rank_of[int(code)] for code in events.name[rows]], np.int64)
     rows = rows[np.lexsort((number, name, -events.end_ps[rows], events.start_ps[rows]))]
@@ -105,7 +129,7 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     rows, thread, parent = rows[order], thread[order], parent[order]
     parent = np.where(parent >= 0, rank[parent], -1) if len(rows) else parent
     names = [events.names[events.name[row]] for row in rows]
-    numbers = [int(n) for n in events.argument("step_num")[1][rows]]
+    numbers = [int(n) for n in events.argument_of("step_num", rows)[1]]
     seen: Counter[tuple[str, int]] = Counter()
     occurrence = []
     for key in zip(names, numbers, strict=True):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
-from xprof_py.postprocess.join.gaps import GapRow
+from xprof_py.postprocess.join.gaps import METHODS, Gaps
 from xprof_py.postprocess.join.launches import Launches, RunJoin
 from xprof_py.postprocess.join.steps import Steps
-from xprof_py.postprocess.join.windows import Windows
+from xprof_py.postprocess.join.windows import KINDS, Breakdown, Windows
 from xprof_py.postprocess.schema import CLASSES
 
 
@@ -91,8 +93,8 @@ def windows_table(windows: Windows) -> pa.Table:
         "windows",
         {
             "lane": windows.lane,
-            "kind": windows.kind,
-            "step": _nullable(np.array(windows.step, np.int64)),
+            "kind": _texts(windows.kind, KINDS),
+            "step": _nullable(windows.step),
             "start_ps": windows.start_ps,
             "end_ps": windows.end_ps,
         },
@@ -100,35 +102,36 @@ def windows_table(windows: Windows) -> pa.Table:
 
 
 def breakdown_table(
-    host: str,
-    steps: Steps,
-    windows: Windows,
-    rows: list[tuple[int, int, int, int, int]],
-    phase: list[str],
-    reason: list[str],
+    host: str, steps: Steps, windows: Windows, breakdown: Breakdown, phase: list[str], reason: list[str]
 ) -> pa.Table:
-    """One row per window and class; ``rows``: (window, class, exclusive, total, foreign), in picoseconds."""
-    step = [windows.step[row[0]] for row in rows]
-    in_step = [s >= 0 for s in step]
+    """One row per window and class."""
+    count = len(CLASSES)
+    window = np.repeat(np.arange(len(windows.lane)), count)
+    step = windows.step[window]
+    of_step = pa.array(step, mask=step < 0)
+
+    def said(values: list[str]) -> pa.Array:
+        return pa.array(values, pa.string()).take(of_step).fill_null("")
+
     return schema.table(
         "breakdown",
         {
-            "host": [host] * len(rows),
-            "lane": [windows.lane[row[0]] for row in rows],
-            "window": [row[0] for row in rows],
-            "step": [s if s >= 0 else None for s in step],
-            "kind": [windows.kind[row[0]] for row in rows],
-            "name": [steps.name[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-            "number": [steps.number[s] if known else None for s, known in zip(step, in_step, strict=True)],
-            "occurrence": [steps.occurrence[s] if known else None for s, known in zip(step, in_step, strict=True)],
-            "phase": [phase[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-            "reason": [reason[s] if known else "" for s, known in zip(step, in_step, strict=True)],
-            "start_ps": [windows.start_ps[row[0]] for row in rows],
-            "window_ps": [windows.end_ps[row[0]] - windows.start_ps[row[0]] for row in rows],
-            "class": [CLASSES[row[1]] for row in rows],
-            "exclusive_ps": [row[2] for row in rows],
-            "total_ps": [row[3] for row in rows],
-            "foreign_ps": [row[4] for row in rows],
+            "host": pa.repeat(pa.scalar(host), len(window)),
+            "lane": windows.lane[window],
+            "window": window,
+            "step": of_step,
+            "kind": _texts(windows.kind[window], KINDS),
+            "name": said(steps.name),
+            "number": pa.array(steps.number, pa.int64()).take(of_step),
+            "occurrence": pa.array(steps.occurrence, pa.int32()).take(of_step),
+            "phase": said(phase),
+            "reason": said(reason),
+            "start_ps": windows.start_ps[window],
+            "window_ps": (windows.end_ps - windows.start_ps)[window],
+            "class": _texts(np.tile(np.arange(count), len(windows.lane)), CLASSES),
+            "exclusive_ps": breakdown.exclusive_ps.reshape(-1),
+            "total_ps": breakdown.total_ps.reshape(-1),
+            "foreign_ps": breakdown.foreign_ps.reshape(-1),
         },
     )
 
@@ -138,22 +141,27 @@ def _nullable(values: Int64) -> pa.Array:
     return pa.array(values, pa.int64(), mask=np.asarray(values) < 0)
 
 
-def gaps_table(rows: list[tuple[int, int, GapRow]]) -> pa.Table:
-    """Pieces of gaps with their causes; ``rows``: (lane, window, piece)."""
+def _texts(codes: Int64, texts: Sequence[str]) -> pa.Array:
+    """The text of each code."""
+    return pa.array(texts, pa.string()).take(pa.array(codes, pa.int64()))
+
+
+def gaps_table(gaps: Gaps, windows: Windows, texts: Sequence[str]) -> pa.Table:
+    """Pieces of gaps with their causes; ``texts``: what ``gaps.evidence`` numbers."""
     return schema.table(
         "gaps",
         {
-            "lane": [row[0] for row in rows],
-            "window": [row[1] for row in rows],
-            "start_ps": [row[2].start_ps for row in rows],
-            "end_ps": [row[2].end_ps for row in rows],
-            "cause": [row[2].cause for row in rows],
-            "cause_step": [row[2].cause_step if row[2].cause_step >= 0 else None for row in rows],
-            "length_ps": [row[2].length_ps for row in rows],
-            "launch": [row[2].launch if row[2].launch >= 0 else None for row in rows],
-            "method": [row[2].method for row in rows],
-            "event": [row[2].event if row[2].event >= 0 else None for row in rows],
-            "stack": [row[2].stack if row[2].stack >= 0 else None for row in rows],
-            "evidence": [row[2].evidence for row in rows],
+            "lane": windows.lane[gaps.window],
+            "window": gaps.window,
+            "start_ps": gaps.start_ps,
+            "end_ps": gaps.end_ps,
+            "cause": _texts(gaps.cause, CLASSES),
+            "cause_step": _nullable(gaps.cause_step),
+            "length_ps": gaps.length_ps,
+            "launch": _nullable(gaps.launch),
+            "method": _texts(gaps.method, METHODS),
+            "event": _nullable(gaps.event),
+            "stack": _nullable(gaps.stack),
+            "evidence": _texts(gaps.evidence, texts),
         },
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, integers
+from xprof_py.postprocess.join.columns import Events, Int64, integers
 from xprof_py.postprocess.profile import Profile
 
 
@@ -20,22 +20,27 @@ def thread_of_line(profile: Profile, events: Events) -> Int64:
     thread_id = integers(lines, "thread_id")
     shard_line = {int(t): i for i, t in enumerate(thread_id) if t >= 0}
     marks, tids = _marks(events)
-    for row in np.flatnonzero(marks):
-        own = shard_line.get(int(tids[row]))
-        line = int(events.line[row])
+    pairs, first = np.unique(np.stack([events.line[marks], tids], axis=1), axis=0, return_index=True)
+    for line, tid in pairs[np.argsort(first)].tolist():
+        own = shard_line.get(tid)
         if own is not None and line != own:
             low = min(thread[line], thread[own])
             thread[line] = thread[own] = low
     return thread
 
 
-def markers(events: Events) -> Bool:
-    """Events that our recorder wrote into XLA's trace: doubles of what the shard holds, not spans of their own."""
+def markers(events: Events) -> Int64:
+    """Rows of the events that our recorder wrote into XLA's trace: doubles of what the shard holds, not spans."""
     return _marks(events)[0]
 
 
-def _marks(events: Events) -> tuple[Bool, Int64]:
-    has_step_tid, step_tid = events.argument(host_names.STEP_MARKER_ARG)
-    has_tid, tid = events.argument("tid")
-    has_tid = has_tid & events.named(host_names.THREAD_MARKER)
-    return has_step_tid | has_tid, np.where(has_step_tid, step_tid, tid)
+def _marks(events: Events) -> tuple[Int64, Int64]:
+    """(rows, thread ids that they state)."""
+    steps, step_tids = events.having(host_names.STEP_MARKER_ARG)
+    threads = events.rows_named(host_names.THREAD_MARKER)
+    stated, tids = events.argument_of("tid", threads)
+    threads, tids = threads[stated], tids[stated]
+    also = ~np.isin(threads, steps)
+    rows = np.concatenate((steps, threads[also]))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], np.concatenate((step_tids, tids[also]))[order]

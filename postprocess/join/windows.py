@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -14,25 +13,24 @@ from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.schema import BUSY_CLASSES
 
+KINDS = ("head", "step", "tail", "nested")
+HEAD, STEP, TAIL, NESTED = range(len(KINDS))
 
-@dataclass
+
+@dataclass(frozen=True)
 class Windows:
-    """Rows in order of (lane, kind, start): head, the steps, tail tile the capture; nested windows divide a step's."""
+    """Rows by lane; of each: head, the steps in order and tail, which tile the capture, then nested ones, which divide
+    a step's. ``kind``: index of KINDS; ``step``: row of steps, -1 for head and tail. Columns of one length."""
 
-    lane: list[int]
-    kind: list[str]
-    step: list[int]
-    start_ps: list[int]
-    end_ps: list[int]
+    lane: Int64
+    kind: Int64
+    step: Int64
+    start_ps: Int64
+    end_ps: Int64
 
-    def add(self, lane: int, kind: str, step: int, start_ps: int, end_ps: int) -> None:
-        """Append one row."""
-        for column, value in zip(
-            (self.lane, self.kind, self.step, self.start_ps, self.end_ps),
-            (lane, kind, step, start_ps, end_ps),
-            strict=True,
-        ):
-            column.append(value)  # type: ignore[attr-defined]
+    def of_lane(self, lane: int) -> Int64:
+        """The rows of a lane."""
+        return np.arange(*np.searchsorted(self.lane, [lane, lane + 1]))
 
 
 def make_windows(
@@ -43,67 +41,78 @@ def make_windows(
     ``run_step``: row of the outermost step per run, -1 without; ``run_nested``: its innermost step. ``start``, ``end``:
     the capture. Without lanes the one row per step ends with the step's host span.
     """
-    windows = Windows([], [], [], [], [])
     if lanes == 0:
-        _host_windows(windows, steps, start, end)
-        return windows
+        begin = max(start, int(steps.start_ps[0])) if steps.outer else end
+        reach = np.maximum.accumulate(np.concatenate(([begin], np.minimum(steps.end_ps[: steps.outer], end))))
+        return _tiled(0, start, reach, end)
     last = np.full((lanes, len(steps.event)), -1, np.int64)
     for owner in (run_step, run_nested):
         known = owner >= 0
         np.maximum.at(last, (run_lane[known], owner[known]), run_end[known])
     for step in range(len(steps.event) - 1, steps.outer - 1, -1):
         np.maximum(last[:, steps.parent[step]], last[:, step], out=last[:, steps.parent[step]])
+    parts = []
     for lane in range(lanes):
         measured = np.flatnonzero(last[lane, : steps.outer] >= 0)
         begin = max(int(steps.start_ps[measured[0]]), start) if len(measured) else end
-        windows.add(lane, "head", -1, start, begin)
-        bounds = {}
-        at = begin
-        for step in range(steps.outer):
-            reach = max(at, int(last[lane, step]))
-            windows.add(lane, "step", step, at, reach)
-            bounds[step] = (at, reach)
-            at = reach
-        windows.add(lane, "tail", -1, at, end)
-        for step in range(steps.outer, len(steps.event)):
-            # Nested steps divide their parent's window by the same rule, in order of host start.
-            parent = int(steps.parent[step])
-            low, high = bounds[parent]
-            reach = min(max(low, int(last[lane, step])), high)
-            windows.add(lane, "nested", step, low, reach)
-            bounds[parent] = (reach, high)
-            bounds[step] = (low, reach)
-    return windows
+        reach = np.maximum.accumulate(np.concatenate(([begin], last[lane, : steps.outer])))
+        parts += [_tiled(lane, start, reach, end), _nested(lane, steps, reach, last[lane])]
+    return Windows(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Windows)))
 
 
-def _host_windows(windows: Windows, steps: Steps, start: int, end: int) -> None:
-    at = max(start, int(steps.start_ps[0])) if steps.outer else end
-    windows.add(0, "head", -1, start, at)
-    for step in range(steps.outer):
-        reach = max(at, min(int(steps.end_ps[step]), end))
-        windows.add(0, "step", step, at, reach)
-        at = reach
-    windows.add(0, "tail", -1, at, end)
+def _tiled(lane: int, start: int, reach: Int64, end: int) -> Windows:
+    """Head, steps and tail; ``reach``: where the first step's window begins, then where each ends."""
+    count = len(reach) - 1
+    return Windows(
+        lane=np.full(count + 2, lane, np.int64),
+        kind=np.concatenate(([HEAD], np.full(count, STEP), [TAIL])).astype(np.int64),
+        step=np.concatenate(([-1], np.arange(count), [-1])).astype(np.int64),
+        start_ps=np.concatenate(([start], reach)).astype(np.int64),
+        end_ps=np.concatenate((reach, [end])).astype(np.int64),
+    )
 
 
-def step_times(windows: Iterable[tuple[int, int, int, int]], count: int) -> list[int]:
+def _nested(lane: int, steps: Steps, reach: Int64, last: Int64) -> Windows:
+    """Nested steps divide their parent's window by the same rule, in order of host start."""
+    count = len(steps.event)
+    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    low[: steps.outer], high[: steps.outer] = reach[:-1], reach[1:]
+    free = low.copy()
+    for step in range(steps.outer, count):
+        parent = steps.parent[step]
+        low[step] = free[step] = free[parent]
+        high[step] = free[parent] = min(max(low[step], last[step]), high[parent])
+    rows = np.arange(steps.outer, count)
+    of_lane, kind = np.full(len(rows), lane, np.int64), np.full(len(rows), NESTED, np.int64)
+    return Windows(of_lane, kind, rows, low[rows], high[rows])
+
+
+def step_times(lane: Int64, step: Int64, start_ps: Int64, end_ps: Int64, count: int) -> Int64:
     """The time of each step over all lanes, in ps: max over lanes of b(k), less that of b(k-1) (BREAKDOWN.md 6).
 
-    ``windows``: (lane, step, start_ps, end_ps) of the outermost steps 0 to ``count`` - 1, each lane's in order of step.
-    A lane counts from its first window that is not empty: before that it had no work.
+    The windows of the outermost steps 0 to ``count`` - 1, each lane's in order of step. A lane counts from its first
+    window that is not empty: before that it had no work.
     """
-    begun: dict[int, int] = {}
-    reach: dict[int, int] = {}
-    for lane, step, start_ps, end_ps in windows:
-        if lane in begun or end_ps > start_ps:
-            begun.setdefault(lane, start_ps)
-            reach[step] = max(reach.get(step, end_ps), end_ps)
-    out = []
-    at = min(begun.values(), default=0)
-    for step in range(count):
-        out.append(max(reach.get(step, at) - at, 0))
-        at += out[-1]
-    return out
+    begun = np.full(int(lane.max(initial=-1)) + 1, len(lane), np.int64)
+    filled = np.flatnonzero(end_ps > start_ps)
+    np.minimum.at(begun, lane[filled], filled)
+    counts = np.arange(len(lane)) >= begun[lane]
+    reach = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(reach, step[counts], end_ps[counts])
+    begin = int(start_ps[begun[begun < len(lane)]].min(initial=np.iinfo(np.int64).max)) if len(filled) else 0
+    return np.diff(np.maximum.accumulate(np.concatenate(([begin], reach))))
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """How much of each class every window holds, in ps: each of shape (windows, classes), in order of CLASSES.
+
+    ``total_ps``: covered by another class or not; ``foreign_ps``: by work of other steps.
+    """
+
+    exclusive_ps: Int64
+    total_ps: Int64
+    foreign_ps: Int64
 
 
 @dataclass
@@ -118,12 +127,17 @@ class LaneCover:
 def cover_lane(ops: DeviceOps, lane: int) -> LaneCover:
     """Leaves only. Where classes overlap the earlier of BUSY_CLASSES wins; an op's open part wins over nothing."""
     mine = (ops.lane == lane) & ops.leaf
+    return cover_leaves(ops.class_code[mine], ops.start_ps[mine], ops.end_ps[mine], ops.open_end_ps[mine])
+
+
+def cover_leaves(class_code: Int64, start_ps: Int64, end_ps: Int64, open_end_ps: Int64) -> LaneCover:
+    """The same from the columns of one lane's leaves."""
     closed, still_open, total = [], [], []
     for code in range(len(BUSY_CLASSES)):
-        rows = mine & (ops.class_code == code)
-        closed.append(intervals.union(ops.start_ps[rows], ops.end_ps[rows]))
-        still_open.append(intervals.union(ops.end_ps[rows], ops.open_end_ps[rows]))
-        total.append(intervals.union(ops.start_ps[rows], ops.open_end_ps[rows]))
+        rows = class_code == code
+        closed.append(intervals.union(start_ps[rows], end_ps[rows]))
+        still_open.append(intervals.union(end_ps[rows], open_end_ps[rows]))
+        total.append(intervals.union(start_ps[rows], open_end_ps[rows]))
     taken = intervals.nothing()
     exclusive: list[Intervals] = []
     for piece in closed:
@@ -135,13 +149,12 @@ def cover_lane(ops: DeviceOps, lane: int) -> LaneCover:
     return LaneCover(exclusive, total, taken)
 
 
-def foreign_cover(
-    ops: DeviceOps, lane: int, op_step: Int64, step: Int64, start: Int64, end: Int64
-) -> dict[tuple[int, int], int]:
-    """(window, class) -> how much of the window is covered by leaves of other steps; copies belong to no step.
+def foreign_cover(ops: DeviceOps, lane: int, op_step: Int64, step: Int64, start: Int64, end: Int64) -> Int64:
+    """How much of each window is covered by leaves of other steps, per busy class: shape (windows, BUSY_CLASSES).
 
-    ``op_step`` per op, ``step``/``start``/``end`` per window of the lane (disjoint, sorted).
+    Copies belong to no step. ``op_step`` per op, ``step``/``start``/``end`` per window of the lane (disjoint, sorted).
     """
+    out = np.zeros((len(step), len(BUSY_CLASSES)), np.int64)
     mine = np.flatnonzero((ops.lane == lane) & ops.leaf & (op_step >= 0))
     first = np.searchsorted(end, ops.start_ps[mine], side="right")
     last = np.searchsorted(start, ops.open_end_ps[mine], side="left")
@@ -150,19 +163,10 @@ def foreign_cover(
     window = np.repeat(first, count) + np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
     foreign = op_step[op] != step[window]
     op, window = op[foreign], window[foreign]
-    if not len(op):
-        return {}
-    out = {}
-    key = window * len(BUSY_CLASSES) + ops.class_code[op]
-    order = np.argsort(key, kind="stable")
-    groups, begin = np.unique(key[order], return_index=True)
-    for group, rows in zip(groups.tolist(), np.split(op[order], begin[1:]), strict=True):
-        place, code = divmod(group, len(BUSY_CLASSES))
-        starts, ends = intervals.union(
-            np.maximum(ops.start_ps[rows], start[place]), np.minimum(ops.open_end_ps[rows], end[place])
-        )
-        if len(starts):
-            out[place, code] = int((ends - starts).sum())
+    low = np.maximum(ops.start_ps[op], start[window])
+    high = np.minimum(ops.open_end_ps[op], end[window])
+    groups = window * len(BUSY_CLASSES) + ops.class_code[op]
+    out.reshape(-1)[:] = intervals.cover_of_groups(groups, low, high, out.size)
     return out
 
 

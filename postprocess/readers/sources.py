@@ -67,6 +67,11 @@ def is_run_folder(path: Path) -> bool:
     return any((path / "run").glob("*.json")) or any((path / "shards").glob(f"*{SHARD_SUFFIX}"))
 
 
+def profile_name(path: Path) -> str:
+    """The name of a profile or folder without the ending that says its format: two names stay two."""
+    return path.name if path.is_dir() else _stem(path)
+
+
 def _expand(path: str) -> list[Path]:
     if Path(path).exists():
         return [Path(path)]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.join.columns import Int64, integers
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.replay.timeline import Timeline, read_timeline, step_threads
+from xprof_py.postprocess.replay.timeline import Segments, Timeline, Work, read_timeline, step_threads
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
 NOTHING = "nothing"
@@ -47,22 +48,21 @@ def partial(profile: Profile) -> pa.Table:
     steps = profile["steps"].filter(pc.is_null(profile["steps"]["parent"]))
     table = profile["windows"]
     table = table.filter(pc.equal(table["kind"], "step"))
-    columns = (table[name].to_pylist() for name in ("lane", "step", "start_ps", "end_ps"))
-    windows = list(zip(*columns, strict=True))
-    measured = pa.array(step_times(windows, steps.num_rows), pa.int64())
+    windows = [integers(table, name) for name in ("lane", "step", "start_ps", "end_ps")]
+    measured = pa.array(step_times(*windows, steps.num_rows))
     thread_of_step = step_threads(profile)
     timeline = read_timeline(profile)
     parts = []
     for removed in (NOTHING, *classes):
         run = _Replay(timeline, -1 if removed == NOTHING else CLASSES.index(removed))
-        replayed = step_times(_replayed(run, timeline, windows, thread_of_step), steps.num_rows)
+        replayed = step_times(*_replayed(run, timeline, windows, thread_of_step), steps.num_rows)
         parts.append(
             pa.Table.from_arrays(
                 [
                     pa.repeat(profile.host, steps.num_rows),
                     *(steps[name] for name in ("name", "number", "occurrence", "phase")),
                     pa.repeat(removed, steps.num_rows),
-                    pa.array(replayed, pa.int64()),
+                    pa.array(replayed),
                     measured,
                 ],
                 names=_SCHEMA.names,
@@ -71,26 +71,26 @@ def partial(profile: Profile) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _replayed(
-    run: _Replay, timeline: Timeline, windows: list[tuple[int, int, int, int]], thread_of_step: list[int]
-) -> Iterator[tuple[int, int, int, int]]:
-    """The windows (lane, step, start, end) where the replay puts them."""
+def _replayed(run: _Replay, timeline: Timeline, windows: list[Int64], thread_of_step: list[int]) -> list[Int64]:
+    """The windows (lane, step, start, end) where the replay puts them, but for those before a lane's first."""
     of_step: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row, work in enumerate(timeline.work):
-        of_step[work.lane, work.step].append(row)
+    for row, key in enumerate(zip(timeline.work.lane.tolist(), timeline.work.step.tolist(), strict=True)):
+        of_step[key].append(row)
     at: dict[int, int] = {}
-    for lane, step, start_ps, end_ps in windows:
+    out: list[tuple[int, int, int, int]] = []
+    for lane, step, start_ps, end_ps in zip(*(column.tolist() for column in windows), strict=True):
         thread = thread_of_step[step]
         if lane not in at:
             if end_ps == start_ps:
                 continue
             at[lane] = run.moved(thread, start_ps)
         low = at[lane]
-        if timeline.work:
-            at[lane] = max([low, *(run.end_of(row) for row in of_step[lane, step])])
+        if of_step:
+            at[lane] = max([low, *(run.end_of(row) for row in of_step.get((lane, step), ()))])
         else:
             at[lane] = max(low, run.moved(thread, end_ps))
-        yield lane, step, low, at[lane]
+        out.append((lane, step, low, at[lane]))
+    return list(np.array(out, np.int64).reshape(-1, 4).T)
 
 
 def merge(a: pa.Table, b: pa.Table) -> pa.Table:
@@ -128,87 +128,134 @@ def finish(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
 
+class _Thread:
+    """A host thread in one replay: where its segments begin, as far as it has come.
+
+    Only a wait for work takes another time than its own or none: between two of them a segment's place is a difference
+    of sums.
+    """
+
+    def __init__(self, segments: Segments, work: Work, removed: int) -> None:
+        length = segments.end_ps - segments.start_ps
+        target = segments.work
+        waits = np.flatnonzero(target >= 0)
+        waits = waits[segments.start_ps[waits] <= work.end_ps[target[waits]]]
+        kept = np.where(segments.label == removed, 0, length)
+        kept[waits] = length[waits]
+        self._starts: list[int] = segments.start_ps.tolist()
+        self._kept: list[int] = kept.tolist()
+        self._before: list[int] = np.concatenate(([0], np.cumsum(kept))).tolist()
+        self.waits: list[int] = waits.tolist()
+        self.ends: list[int] = segments.end_ps[waits].tolist()
+        self.work: list[int] = target[waits].tolist()
+        self.waited: list[int] = []
+        """How long each wait so far takes in the replay; the last one may still be going on, at its own length."""
+        self._moved: list[int] = [0]
+        self.advancing = False
+
+    def segment_before(self, at_ps: int) -> int:
+        """The segment that a moment lies in or ends, -1 before the first."""
+        return bisect_left(self._starts, at_ps) - 1
+
+    def own_length(self, wait: int) -> int:
+        """The measured length of a wait."""
+        return self._kept[self.waits[wait]]
+
+    def start_of(self, segment: int) -> int:
+        """Where a segment begins in the replay, whose every earlier wait is known."""
+        done = bisect_left(self.waits, segment)
+        return self._starts[0] + self._before[segment] + self._moved[done]
+
+    def settle(self, wait: int, length: int) -> None:
+        """The wait takes so long."""
+        self.waited[wait] = length
+        self._moved.append(self._moved[wait] + length - self.own_length(wait))
+
+    def place_of(self, at_ps: int, segment: int) -> int:
+        """When a moment comes that was in a segment; in one that is not reached yet, as late as is known."""
+        if self.advancing:
+            segment = min(segment, self.waits[len(self.waited) - 1])
+        wait = bisect_left(self.waits, segment)
+        is_wait = wait < len(self.waits) and self.waits[wait] == segment
+        length = self.waited[wait] if is_wait else self._kept[segment]
+        return self.start_of(segment) + min(max(at_ps - self._starts[segment], 0), length)
+
+
 class _Replay:
     """One replay. Threads and lanes advance on demand: a wait asks for its work, work for the host that made it."""
 
     def __init__(self, timeline: Timeline, removed: int) -> None:
-        self._segments = timeline.segments
-        self._starts = {thread: [s.start_ps for s in segments] for thread, segments in timeline.segments.items()}
-        self._work = timeline.work
+        work = timeline.work
         self._removed = removed
-        self._new_start: dict[int, list[int]] = {thread: [] for thread in timeline.segments}
-        self._new_length: dict[int, list[int]] = {thread: [] for thread in timeline.segments}
-        self._clock = {thread: segments[0].start_ps if segments else 0 for thread, segments in self._segments.items()}
-        self._advancing: set[int] = set()
-        self._lanes: dict[int, list[int]] = defaultdict(list)
-        for row, work in enumerate(self._work):
-            self._lanes[work.lane].append(row)
-        self._done: dict[int, int] = defaultdict(int)
+        self._threads = {
+            thread: _Thread(segments, work, removed)
+            for thread, segments in timeline.segments.items()
+            if len(segments.start_ps)
+        }
+        length = work.end_ps - work.start_ps
+        if removed == _DEVICE_WAIT:
+            length = length - work.inner_gaps_ps
+        elif 0 <= removed < len(BUSY_CLASSES):
+            length = length - work.exclusive_ps[:, removed]
+        self._length: list[int] = length.tolist()
+        columns = (work.lane, work.start_ps, work.end_ps, work.thread, work.ready_ps)
+        self._lane, self._start, self._end, self._thread, self._ready = (column.tolist() for column in columns)
+        # Work is in order of lane.
+        lanes, first = np.unique(work.lane, return_index=True)
+        self._next: dict[int, int] = dict(zip(lanes.tolist(), first.tolist(), strict=True))
         self._lane_end: dict[int, tuple[int, int]] = {}
         self._ends: dict[int, int] = {}
         self._asked: set[int] = set()
 
     def moved(self, thread: int, at_ps: int) -> int:
         """When the moment ``at_ps`` of a thread comes in the replay. Moments of unknown threads do not move."""
-        if thread not in self._segments or not self._segments[thread]:
+        state = self._threads.get(thread)
+        if state is None:
             return at_ps
         # A moment between two segments ends the first: the second may be a wait for what this moment makes ready.
-        index = bisect_left(self._starts[thread], at_ps) - 1
-        if index < 0:
+        segment = state.segment_before(at_ps)
+        if segment < 0:
             return at_ps
-        if thread not in self._advancing:
-            self._advance(thread, index)
-        index = min(index, len(self._new_start[thread]) - 1)
-        inside = at_ps - self._segments[thread][index].start_ps
-        return self._new_start[thread][index] + min(max(inside, 0), self._new_length[thread][index])
+        if not state.advancing:
+            self._advance(state, segment)
+        return state.place_of(at_ps, segment)
 
-    def _advance(self, thread: int, upto: int) -> None:
-        self._advancing.add(thread)
-        segments, new_start, new_length = self._segments[thread], self._new_start[thread], self._new_length[thread]
-        while len(new_start) <= upto:
-            segment = segments[len(new_start)]
-            now = self._clock[thread]
-            length = segment.end_ps - segment.start_ps
+    def _advance(self, state: _Thread, upto: int) -> None:
+        while len(state.waited) < len(state.waits) and state.waits[len(state.waited)] <= upto:
+            wait = len(state.waited)
+            now = state.start_of(state.waits[wait])
+            length = state.own_length(wait)
+            row = state.work[wait]
             # Where its own work is asked for below, the thread must already know how far it has come.
-            new_start.append(now)
-            new_length.append(length)
-            if segment.work >= 0 and segment.start_ps <= self._work[segment.work].end_ps:
-                work = self._work[segment.work]
-                if work.end_ps > segment.end_ps:
-                    length = 0
-                elif segment.work not in self._asked:
-                    woke = 0 if self._removed == _DEVICE_WAIT else segment.end_ps - work.end_ps
-                    length = max(self.end_of(segment.work) - now, 0) + woke
-            elif segment.label == self._removed:
+            state.waited.append(length)
+            state.advancing = True
+            if self._end[row] > state.ends[wait]:
                 length = 0
-            new_length[-1] = length
-            self._clock[thread] = now + length
-        self._advancing.discard(thread)
+            elif row not in self._asked:
+                woke = 0 if self._removed == _DEVICE_WAIT else state.ends[wait] - self._end[row]
+                length = max(self.end_of(row) - now, 0) + woke
+            state.settle(wait, length)
+            state.advancing = False
 
     def end_of(self, row: int) -> int:
         """When a piece of work ends in the replay."""
-        lane = self._work[row].lane
+        lane = self._lane[row]
         while row not in self._ends:
             self._finish_next(lane)
         return self._ends[row]
 
     def _finish_next(self, lane: int) -> None:
-        row = self._lanes[lane][self._done[lane]]
-        work = self._work[row]
-        self._done[lane] += 1
+        row = self._next[lane]
+        self._next[lane] += 1
         # A thread that made work ready while already waiting for it would ask in a circle: that wait keeps its length.
         self._asked.add(row)
-        ready = self.moved(work.thread, work.ready_ps)
+        ready_then = self._ready[row]
+        ready = self.moved(self._thread[row], ready_then)
         self._asked.discard(row)
-        free_then, free_now = self._lane_end.get(lane, (work.ready_ps, ready))
-        lag = work.start_ps - max(work.ready_ps, free_then)
+        free_then, free_now = self._lane_end.get(lane, (ready_then, ready))
+        lag = self._start[row] - max(ready_then, free_then)
         if self._removed == _DEVICE_WAIT:
             lag = min(lag, 0)
-        length = work.end_ps - work.start_ps
-        if self._removed == _DEVICE_WAIT:
-            length -= work.inner_gaps_ps
-        elif 0 <= self._removed < len(BUSY_CLASSES):
-            length -= work.exclusive_ps[self._removed]
-        start = max(ready, max(ready, free_now) + lag)
-        self._ends[row] = start + length
-        self._lane_end[lane] = (max(free_then, work.end_ps), max(free_now, start + length))
+        end = max(ready, max(ready, free_now) + lag) + self._length[row]
+        self._ends[row] = end
+        self._lane_end[lane] = (max(free_then, self._end[row]), max(free_now, end))

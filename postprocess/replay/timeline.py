@@ -12,194 +12,208 @@ from dataclasses import dataclass
 import numpy as np
 
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Events, Int64, dictionary, integers
-from xprof_py.postprocess.join.gaps import CAUSE
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.join.gaps import CAUSE_CODE
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.samples import Samples
-from xprof_py.postprocess.join.steps import read_steps
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
+_HOST_DEVICE = CLASSES.index("host_device")
+
 
 @dataclass(frozen=True)
-class Segment:
-    """A stretch of a host thread. ``label``: index of CLASSES; ``work``: what it waits for, -1 if it does not wait."""
+class Segments:
+    """Stretches of a host thread, in order, tiling the capture. ``label``: index of CLASSES; ``work``: row of the work
+    that each waits for, -1 if it does not wait."""
 
-    start_ps: int
-    end_ps: int
-    label: int
-    work: int
+    start_ps: Int64
+    end_ps: Int64
+    label: Int64
+    work: Int64
 
 
-@dataclass
+@dataclass(frozen=True)
 class Work:
-    """A run, or a copy outside runs: a stretch of a lane. ``ready_ps``: the moment on ``thread`` that made it ready."""
+    """Runs, and copies outside runs: stretches of lanes, in order of (lane, start). Columns of one length.
 
-    lane: int
-    start_ps: int
-    end_ps: int
-    thread: int
-    ready_ps: int
-    step: int
-    exclusive_ps: list[int]
-    inner_gaps_ps: int
+    ``ready_ps``: the moment on ``thread`` that made it ready. ``exclusive_ps``: of shape (rows, BUSY_CLASSES).
+    """
+
+    lane: Int64
+    start_ps: Int64
+    end_ps: Int64
+    thread: Int64
+    ready_ps: Int64
+    step: Int64
+    exclusive_ps: Int64
+    inner_gaps_ps: Int64
 
 
-@dataclass
+@dataclass(frozen=True)
 class Timeline:
-    """Segments per thread, in order of start, tiling the capture; work in order of (lane, start)."""
+    """Segments per thread, and the work."""
 
-    segments: dict[int, list[Segment]]
-    work: list[Work]
+    segments: dict[int, Segments]
+    work: Work
+
+
+@dataclass(frozen=True)
+class _Ops:
+    """The columns of the table ops that are read here; ``end_ps`` is that of the op's own event."""
+
+    event: Int64
+    lane: Int64
+    run: Int64
+    class_code: Int64
+    leaf: Bool
+    start_ps: Int64
+    end_ps: Int64
+    open_end_ps: Int64
 
 
 def read_timeline(profile: Profile) -> Timeline:
     """The timeline of one joined profile."""
-    events = Events(profile)
+    events = Events.of(profile)
     threads = thread_of_line(profile, events)
-    steps = read_steps(events, threads)
-    launches = profile["launches"]
-    launch_line = integers(launches, "line")
-    launching = sorted({int(threads[line]) for line in launch_line} | {int(t) for t in steps.thread[: steps.outer]})
-    host_line = np.isin(threads, np.array(launching, np.int64))
-    samples = Samples(profile, threads)
-    activity = HostActivity(events, threads, host_line, steps, profile.capture_start_ps, samples)
-    work = _read_work(profile, events, threads)
-    start = min([profile.capture_start_ps, *(int(s) for s in steps.start_ps[:1]), *(w.start_ps for w in work[:1])])
-    end = max([profile.capture_end_ps, *(w.end_ps for w in work)])
+    steps = profile["steps"]
+    outer = integers(steps, "parent") < 0
+    launching = np.unique(
+        threads[np.concatenate((integers(profile["launches"], "line"), integers(steps, "line")[outer]))]
+    )
+    activity = HostActivity(
+        events, threads, np.isin(threads, launching), profile.capture_start_ps, Samples(profile, threads)
+    )
+    ops = _read_ops(profile)
+    work = _read_work(profile, events, threads, ops)
+    first_step = integers(steps, "start_ps")[outer][:1]
+    start = int(np.concatenate(([profile.capture_start_ps], first_step, work.start_ps[:1])).min())
+    end = int(np.concatenate(([profile.capture_end_ps], work.end_ps)).max())
     segments = {
-        thread: _thread_segments(profile, events, threads, activity, work, thread, start, end) for thread in launching
+        thread: _thread_segments(events, threads, activity, ops, work, thread, start, end)
+        for thread in launching.tolist()
     }
     return Timeline(segments, work)
 
 
 def step_threads(profile: Profile) -> list[int]:
     """The thread (as in Timeline.segments) of every row of `steps`."""
-    threads = thread_of_line(profile, Events(profile))
-    return [int(threads[line]) for line in profile["steps"]["line"].to_pylist()]
+    found: list[int] = thread_of_line(profile, Events.of(profile))[integers(profile["steps"], "line")].tolist()
+    return found
 
 
-def _read_work(profile: Profile, events: Events, threads: Int64) -> list[Work]:
-    """Runs in order of (lane, start), with copies outside runs as work of their own."""
-    ops, runs, launches = profile["ops"], profile["runs"], profile["launches"]
-    leaf = np.asarray(ops["leaf"].to_numpy(zero_copy_only=False), np.bool_)
-    run = integers(ops, "run")
-    class_code, class_names = dictionary(ops, "class")
-    code = np.array([CLASSES.index(name) for name in class_names] or [0], np.int64)[class_code]
-    start = integers(ops, "start_ps")
-    end = start + integers(ops, "duration_ps") + integers(ops, "open_ps")
-    launch_end = integers(launches, "end_ps")
-    launch_line = integers(launches, "line")
-    out = []
-    order = np.argsort(run, kind="stable")
-    bounds = np.searchsorted(run[order], np.arange(runs.num_rows + 1))
-    for row, item in enumerate(runs.to_pylist()):
-        mine = order[bounds[row] : bounds[row + 1]]
-        mine = mine[leaf[mine]]
-        exclusive, busy = _exclusive(start[mine], end[mine], code[mine])
-        launch = item["launch"] if item["launch"] is not None else -1
-        # A run may start while its launch is still open: then it was ready when it started.
-        done = int(launch_end[launch]) if launch >= 0 else item["start_ps"]
-        out.append(
-            Work(
-                lane=item["lane"],
-                start_ps=item["start_ps"],
-                end_ps=item["end_ps"],
-                thread=int(threads[launch_line[launch]]) if launch >= 0 else -1,
-                ready_ps=item["start_ps"] if done < 0 else min(done, item["start_ps"]),
-                step=item["step"] if item["step"] is not None else -1,
-                exclusive_ps=exclusive,
-                inner_gaps_ps=item["end_ps"] - item["start_ps"] - busy,
-            )
-        )
-    host_device = CLASSES.index("host_device")
-    lane = integers(ops, "lane")
-    event = integers(ops, "event")
-    puts = np.flatnonzero(events.matching(lambda name: name in host_names.PUTS))
+def _read_ops(profile: Profile) -> _Ops:
+    table = profile["ops"]
+    code, names = dictionary(table, "class")
+    start = integers(table, "start_ps")
+    end = start + integers(table, "duration_ps")
+    return _Ops(
+        event=integers(table, "event"),
+        lane=integers(table, "lane"),
+        run=integers(table, "run"),
+        class_code=np.array([CLASSES.index(name) for name in names] or [0], np.int64)[code],
+        leaf=np.asarray(table["leaf"].to_numpy(), np.bool_),
+        start_ps=start,
+        end_ps=end,
+        open_end_ps=end + integers(table, "open_ps"),
+    )
+
+
+def _read_work(profile: Profile, events: Events, threads: Int64, ops: _Ops) -> Work:
+    """Runs, with copies outside runs as work of their own."""
+    runs, launches = profile["runs"], profile["launches"]
+    start, end, launch = (integers(runs, name) for name in ("start_ps", "end_ps", "launch"))
+    exclusive, busy = _exclusive(ops, runs.num_rows)
+    launched = np.flatnonzero(launch >= 0)
+    thread = np.full(runs.num_rows, -1, np.int64)
+    thread[launched] = threads[integers(launches, "line")[launch[launched]]]
+    # A run may start while its launch is still open: then it was ready when it started.
+    ready = start.copy()
+    done = integers(launches, "end_ps")[launch[launched]]
+    ready[launched] = np.where(done < 0, start[launched], np.minimum(done, start[launched]))
+    copies = np.flatnonzero(ops.run < 0)
+    low, high = ops.start_ps[copies], ops.open_end_ps[copies]
+    puts = events.rows_where(lambda name: name in host_names.PUTS)
     puts = puts[np.argsort(events.start_ps[puts], kind="stable")]
-    for row in np.flatnonzero(run < 0).tolist():
-        low, high = int(start[row]), int(end[row])
-        exclusive = [0] * len(BUSY_CLASSES)
-        exclusive[host_device] = high - low
-        place = int(np.searchsorted(events.start_ps[puts], low, side="right")) - 1
-        put = int(puts[place]) if place >= 0 else int(event[row])
+    place = np.searchsorted(events.start_ps[puts], low, side="right") - 1
+    put = np.where(place >= 0, puts[place], ops.event[copies]) if len(puts) else ops.event[copies]
+    copied = np.zeros((len(copies), len(BUSY_CLASSES)), np.int64)
+    copied[:, _HOST_DEVICE] = high - low
+    columns = (
+        (integers(runs, "lane"), ops.lane[copies]),
+        (start, low),
+        (end, high),
+        (thread, threads[events.line[put]]),
         # The put returns when it has handed the copy over; a copy made inside the put is ready when it starts.
-        ready = min(low, int(events.end_ps[put]))
-        out.append(Work(int(lane[row]), low, high, int(threads[events.line[put]]), ready, -1, exclusive, 0))
-    out.sort(key=lambda w: (w.lane, w.start_ps, w.end_ps))
-    return out
+        (ready, np.minimum(low, events.end_ps[put])),
+        (integers(runs, "step"), np.full(len(copies), -1, np.int64)),
+        (exclusive, copied),
+        (end - start - busy, np.zeros(len(copies), np.int64)),
+    )
+    joined = [np.concatenate(pair) for pair in columns]
+    order = np.lexsort((joined[2], joined[1], joined[0]))
+    return Work(*(column[order] for column in joined))
 
 
-def _exclusive(start: Int64, end: Int64, code: Int64) -> tuple[list[int], int]:
-    """Per busy class what it covers alone inside one run (earlier classes win), and the cover of all."""
-    taken = intervals.nothing()
-    out = []
+def _exclusive(ops: _Ops, runs: int) -> tuple[Int64, Int64]:
+    """Per run and busy class what it covers alone inside the run (earlier classes win), and the cover of all."""
+    mine = np.flatnonzero(ops.leaf & (ops.run >= 0))
+    run, code, start, end = ops.run[mine], ops.class_code[mine], ops.start_ps[mine], ops.open_end_ps[mine]
+    exclusive = np.zeros((runs, len(BUSY_CLASSES)), np.int64)
+    before = np.zeros(runs, np.int64)
     for index in range(len(BUSY_CLASSES)):
-        mine = intervals.union(start[code == index], end[code == index])
-        left = intervals.subtract(mine, taken)
-        out.append(int((left[1] - left[0]).sum()))
-        taken = intervals.union(np.concatenate((taken[0], mine[0])), np.concatenate((taken[1], mine[1])))
-    return out, int((taken[1] - taken[0]).sum())
+        # What a class covers alone is what it adds to the cover of those before it.
+        if (code == index).any():
+            wins = code <= index
+            covered = intervals.cover_of_groups(run[wins], start[wins], end[wins], runs)
+            exclusive[:, index] = covered - before
+            before = covered
+    return exclusive, before
 
 
 def _thread_segments(
-    profile: Profile,
-    events: Events,
-    threads: Int64,
-    activity: HostActivity,
-    work: list[Work],
-    thread: int,
-    start: int,
-    end: int,
-) -> list[Segment]:
+    events: Events, threads: Int64, activity: HostActivity, ops: _Ops, work: Work, thread: int, start: int, end: int
+) -> Segments:
     """The thread's pieces from start to end. Ops and copies that ran on the thread itself carry their own class."""
-    ops = profile["ops"]
-    event = integers(ops, "event")
-    leaf = np.asarray(ops["leaf"].to_numpy(zero_copy_only=False), np.bool_)
-    inline = np.flatnonzero(leaf & (threads[events.line[event]] == thread)) if len(event) else np.empty(0, np.int64)
-    class_code, class_names = dictionary(ops, "class")
-    op_start = integers(ops, "start_ps")[inline]
-    op_end = op_start + integers(ops, "duration_ps")[inline]
-    order = np.argsort(op_start, kind="stable")
-    own = [
-        (int(op_start[i]), int(op_end[i]), CLASSES.index(class_names[class_code[inline[i]]]))
-        for i in order
-        if op_end[i] > op_start[i]
-    ]
-    waits = {wait.event: wait for wait in activity.waits(thread)}
-    ends = np.array(sorted((w.end_ps, row) for row, w in enumerate(work)) or np.empty((0, 2)), np.int64)
-    out: list[Segment] = []
+    inline = np.flatnonzero(ops.leaf & (threads[events.line[ops.event]] == thread) & (ops.end_ps > ops.start_ps))
+    inline = inline[np.argsort(ops.start_ps[inline], kind="stable")]
+    # Cut out what ran inline: it is the device's work, on this thread. Of those that overlap the first goes on.
+    own_end = np.minimum(ops.end_ps[inline], end)
+    reach = np.maximum.accumulate(np.concatenate(([start], own_end)))[:-1]
+    own_start = np.maximum(ops.start_ps[inline], reach)
+    shown = own_end > own_start
+    own_start, own_end, own_label = own_start[shown], own_end[shown], ops.class_code[inline[shown]]
+    free = intervals.complement(intervals.union(own_start, own_end), start, end)
+    pieces = activity.outline(thread, start, end).clipped(free)
+    low = np.concatenate((pieces.start_ps, own_start))
+    high = np.concatenate((pieces.end_ps, own_end))
+    label = np.concatenate((CAUSE_CODE[pieces.evidence], own_label))
+    target = np.concatenate((_waited_for(activity, work, thread, pieces.event), np.full(len(own_label), -1, np.int64)))
+    order = np.argsort(low, kind="stable")
+    low, high, label, target = low[order], high[order], label[order], target[order]
+    # What is no wait moves and shrinks by its label alone: neighbours of one label are one segment.
+    new = np.ones(len(low), np.bool_)
+    new[1:] = (low[1:] != high[:-1]) | (label[1:] != label[:-1]) | (target[1:] >= 0) | (target[:-1] >= 0)
+    first = np.flatnonzero(new)
+    last = np.concatenate((first[1:], [len(low)])) - 1
+    return Segments(low[first], high[last], label[first], target[first])
 
-    def add(low: int, high: int, label: int, target: int) -> None:
-        # What is no wait moves and shrinks by its label alone: neighbours of one label are one segment.
-        if target < 0 and out and (out[-1].end_ps, out[-1].label, out[-1].work) == (low, label, -1):
-            low = out.pop().start_ps
-        out.append(Segment(low, high, label, target))
 
-    at = 0
-    for piece in activity.between(thread, start, end):
-        label = CLASSES.index(CAUSE[piece.evidence])
-        target = -1
-        if piece.event in waits:
-            wait = waits[piece.event]
-            place = int(np.searchsorted(ends[:, 0], wait.end_ps, side="right")) - 1
-            if place >= 0 and ends[place, 0] >= wait.start_ps:
-                target = int(ends[place, 1])
-        # Cut out what ran inline: it is the device's work, on this thread.
-        low = piece.start_ps
-        while at < len(own) and own[at][1] <= low:
-            at += 1
-        look = at
-        while look < len(own) and own[look][0] < piece.end_ps:
-            own_start, own_end, own_label = own[look]
-            own_start, own_end = max(own_start, low), min(own_end, piece.end_ps)
-            if own_start > low:
-                add(low, own_start, label, target)
-            if own_end > own_start:
-                add(own_start, own_end, own_label, -1)
-            low = max(low, own_end)
-            look += 1
-        if piece.end_ps > low:
-            add(low, piece.end_ps, label, target)
-    return out
+def _waited_for(activity: HostActivity, work: Work, thread: int, event: Int64) -> Int64:
+    """Per piece, by its event, the work that the wait waited for: the last to end in it; -1 for what is no wait."""
+    waits = activity.waits(thread)
+    target = np.full(len(event), -1, np.int64)
+    if not len(waits) or not len(work.lane):
+        return target
+    order = np.argsort(waits.event, kind="stable")
+    place = np.maximum(np.searchsorted(waits.event[order], event, side="right") - 1, 0)
+    wait = order[place]
+    rows = np.flatnonzero(waits.event[wait] == event)
+    wait = wait[rows]
+    by_end = np.argsort(work.end_ps, kind="stable")
+    place = np.searchsorted(work.end_ps[by_end], waits.end_ps[wait], side="right") - 1
+    work_of = by_end[np.maximum(place, 0)]
+    inside = (place >= 0) & (work.end_ps[work_of] >= waits.start_ps[wait])
+    target[rows[inside]] = work_of[inside]
+    return target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xprof_py.postprocess.rules.recompile_words import causes_text, step_list
@@ -24,13 +24,17 @@ def rows_by_class(
     steps: int,
     lanes: int,
     whole_s: float,
+    first: Mapping[str, list[dict[str, Any]]],
 ) -> dict[str, list[dict[str, Any]]]:
     """Evidence per class from the finished tables evidence, top_ops, host_spans, compile_times and recompiles.
 
     ``phases``: those that the shares are taken over; ``steps``: how many steps that is; ``lanes``: how many lanes the
     tables sum over; ``whole_s``: seconds of all these windows, mean over lanes. Shares are of ``whole_s``.
+    ``first``: rows that stand before the others of their class.
     """
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name, rows in first.items():
+        out[name] += rows
     for name in ("input", "checkpoint"):
         out[name] += _span_rows(spans, name)
     out["compiler"] += _compile_rows(compiles, recompiles, phases)
@@ -41,7 +45,8 @@ def rows_by_class(
     return {name: rows[:MOST_ROWS] for name, rows in out.items()}
 
 
-def _row(what: str, text: str, seconds: float, **more: Any) -> dict[str, Any]:
+def evidence_row(what: str, text: str, seconds: float | None, **more: Any) -> dict[str, Any]:
+    """One row of evidence; what is not in ``more`` is None."""
     empty = dict.fromkeys(("share", "step", "source", "span", "function", "op", "count", "per_step_ms"))
     return {"what": what, "text": text, "seconds": seconds, **empty, **more}
 
@@ -60,7 +65,7 @@ def _span_rows(spans: Any, kind: str) -> list[dict[str, Any]]:
         many = f"{counted(row['count'], *words)} in `{row['name']}`"
         text = f"{many}, {duration(seconds / row['count'])} each, longest {duration(row['longest_ps'] / 1e12)}"
         out.append(
-            _row(
+            evidence_row(
                 "span",
                 text,
                 seconds,
@@ -102,7 +107,7 @@ def _compile_rows(compiles: Any, recompiles: Any, phases: Sequence[str]) -> list
         )
         sources = sorted({row["source"] for row in again[function] if row["source"]})
         out.append(
-            _row(
+            evidence_row(
                 "compile",
                 text,
                 entry["ps"] / 1e12,
@@ -126,7 +131,7 @@ def _op_rows(ops: Any, class_name: str, lanes: int, whole_s: float) -> list[dict
         each = f"{times(row['count'])}, {duration(row['mean_ps'] / 1e12)} each"
         text = f"{row['opcode'] or 'op'} `{row['op']}`{of}{place}: {each}"
         out.append(
-            _row(
+            evidence_row(
                 "op",
                 text,
                 seconds,
@@ -157,7 +162,7 @@ def _gap_rows(
         seconds = length_ps / 1e12 / max(lanes, 1)
         text = f"the device waited {duration(seconds)} in {counted(pieces, 'gap', 'gaps')}: {evidence}"
         out.append(
-            _row(
+            evidence_row(
                 "gap",
                 text,
                 seconds,

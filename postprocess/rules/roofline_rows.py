@@ -13,25 +13,29 @@ PROGRAMS = 10
 _ROW_KEYS = tuple(key for key in KEYS if key != "phase")
 
 
-def with_roofline(shown: Sequence[dict[str, Any]], ops: pa.Table, roofline: pa.Table) -> list[dict[str, Any]]:
-    """``shown``, the summary's rows of ``ops``, with flops and bytes of one execution, efficiency and bound.
+def with_roofline(
+    shown: Sequence[dict[str, Any]], ops: pa.Table, roofline: pa.Table, lanes: int
+) -> list[dict[str, Any]]:
+    """``shown``, the summary's rows of ``ops``, with flops and bytes of one execution, efficiency and bound, and
+    codegen_excess_s, seconds beyond the ideal as the mean over ``lanes``.
 
     Each is None where it is not known. ``roofline``: what analyses/roofline.py finished.
     """
     keys = [tuple(row.values()) for row in ops.select(list(_ROW_KEYS)).to_pylist()]
     wanted = set(keys)
     found = {key: row for row in roofline.to_pylist() if (key := tuple(row[k] for k in _ROW_KEYS)) in wanted}
-    return [{**row, **_fields(found.get(key))} for row, key in zip(shown, keys, strict=True)]
+    return [{**row, **_fields(found.get(key), lanes)} for row, key in zip(shown, keys, strict=True)]
 
 
-def _fields(row: dict[str, Any] | None) -> dict[str, Any]:
+def _fields(row: dict[str, Any] | None, lanes: int) -> dict[str, Any]:
     if row is None:
-        return {"flops": None, "bytes": None, "efficiency": None, "bound": None}
+        return dict.fromkeys(("flops", "bytes", "efficiency", "bound", "codegen_excess_s"))
     return {
         "flops": _each(row["flops"], row["count"]),
         "bytes": _each(row["bytes"], row["count"]),
         "efficiency": row["efficiency"],
         "bound": row["bound"],
+        "codegen_excess_s": None if row["excess_ps"] is None else row["excess_ps"] / 1e12 / lanes,
     }
 
 

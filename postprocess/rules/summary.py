@@ -11,9 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.analyses import launch_bound as launching
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
+from xprof_py.postprocess.rules import code_rows
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
@@ -54,7 +57,14 @@ def build_summary(
         notes.append(_no_steps(steps))
     if len(processes) > 1:
         notes.append(_unaligned(len(processes)))
+    memory = memory_summary(tables)
+    if memory is None:
+        notes.append(memory_unknown())
     whole_s = sum(line["exclusive_s"] for line in shares.values()) if shares else 0.0
+    code = code_rows.compiled_code(tables, shares, lanes=lanes, whole_s=whole_s)
+    moved = code_rows.communication(tables["communication"], lanes=lanes, steps=len(step_ps), whole_s=whole_s)
+    launched = code_rows.launch_bound(launching.over_steps(tables["launch_bound"], phases), lanes=lanes)
+    code_evidence = code_rows.finding_evidence(code)
     evidence = rows_by_class(
         gaps=tables["evidence"],
         ops=ops,
@@ -65,6 +75,13 @@ def build_summary(
         steps=len(step_ps),
         lanes=lanes,
         whole_s=whole_s,
+        first={
+            "compute": code_evidence[:1],
+            "memory": code_evidence[:1],
+            "collective": code_rows.communication_evidence(moved, "collective"),
+            "host_device": code_rows.communication_evidence(moved, "host_device"),
+            "host": code_rows.launch_evidence(launched),
+        },
     )
     return {
         "schema_version": SCHEMA_VERSION,
@@ -75,12 +92,15 @@ def build_summary(
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": _verdict(shares, predicted, evidence, processes),
+        "verdict": _verdict(shares, predicted, evidence, processes, launched),
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
         "straggler": None,
-        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), tables["roofline"]),
+        "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), tables["roofline"], lanes),
+        "compiled_code": code,
+        "communication": moved,
+        "launch_bound": launched,
         "roofline": roofline_summary(
             processes,
             tables["roofline"],
@@ -88,6 +108,7 @@ def build_summary(
             window_ps=int(pc.sum(used["window_ps"]).as_py() or 0),
             lanes=lanes,
         ),
+        "memory": memory,
         "op_phases": _op_phases(tables["op_phases"], lanes),
         "compiles": {
             **_compiles(tables["compile_times"]),
@@ -106,10 +127,13 @@ def _verdict(
     predicted: verdict_rule.Prediction | None,
     evidence: dict[str, list[dict[str, Any]]],
     processes: Sequence[dict[str, Any]],
+    launched: dict[str, Any] | None,
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
-    return verdict_rule.verdict(shares, predicted, evidence, has_device=any(p["devices"] for p in processes))
+    advice = {"host": launched["advice"]} if launched is not None and launched["mostly"] else {}
+    has_device = any(p["devices"] for p in processes)
+    return verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
 
 
 def _no_steps(steps: pa.Table) -> dict[str, Any]:

@@ -125,11 +125,12 @@ def verdict(
     evidence: Mapping[str, list[dict[str, Any]]],
     *,
     has_device: bool = True,
+    advice: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """summary.json's `verdict`.
 
     ``evidence``: rows per class, the strongest first. ``has_device``: whether any lane is a device's; the steps of a
-    program without one wait themselves.
+    program without one wait themselves. ``advice``: what goes before ADVICE, by class.
     """
     name, without_ps, why = choose(shares, predicted)
     share = shares[name]["share"]
@@ -150,7 +151,7 @@ def verdict(
         "step_ms_without_why": why,
         "replay_error": None if predicted is None else predicted.unchanged_ps / max(predicted.measured_ps, 1) - 1,
         "evidence": evidence.get(name, []),
-        "advice": ADVICE[name],
+        "advice": {**ADVICE, **(advice or {})}[name],
     }
 
 

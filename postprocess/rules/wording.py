@@ -37,3 +37,12 @@ def times(count: int) -> str:
 def counted(count: int, one: str, many: str) -> str:
     """``1 checkpoint``, ``8 checkpoints``."""
     return f"{count} {one if count == 1 else many}"
+
+
+def byte_rate(bytes_per_s: float) -> str:
+    """``1.25 GB/s``, ``850 MB/s``: of 1e9 and 1e6 bytes, as links are sold."""
+    for scale, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if bytes_per_s >= scale:
+            value = bytes_per_s / scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{bytes_per_s:.0f} B/s"

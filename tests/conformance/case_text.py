@@ -7,12 +7,13 @@ that is no whole number of picoseconds is an error, so nothing is rounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 UNIT_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9}
 
+ELEMENT_BYTES = {"f32": 4, "f64": 8}
 CONTAINERS = ("while", "conditional", "call")
 HOST_SPANS = (
     *("step", "input", "checkpoint", "span", "gc"),
@@ -70,12 +71,14 @@ class Thread:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One HLO instruction: ``name = opcode(operands)``. ``parent`` is the container whose body holds it, or empty."""
+    """One HLO instruction: ``name = opcode(operands)``. ``parent`` is the container whose body holds it, or empty.
+    ``shape``: its array, as (element type, sizes), where the case says so."""
 
     name: str
     opcode: str
     operands: tuple[str, ...] = ()
     parent: str = ""
+    shape: tuple[str, tuple[int, ...]] | None = None
 
 
 @dataclass
@@ -160,15 +163,28 @@ class ExpectedRun:
     join: str
 
 
+@dataclass(frozen=True)
+class ExpectedVerdict:
+    """The class or cause that the verdict names, None for no verdict; ``without_ps``: the mean step without it, None
+    where none is promised."""
+
+    bottleneck: str | None
+    without_ps: int | None
+
+
 @dataclass
 class Case:
-    """A whole case. ``drained`` is the set of edges ("start", "end") at which no work was in flight."""
+    """A whole case. ``drained`` is the set of edges ("start", "end") at which no work was in flight.
+
+    ``peaks``: rates of every device, per second, by the names of hlo/peaks.py.
+    """
 
     title: str = ""
     unit_ps: int = UNIT_PS["ms"]
     start_ps: int = 0
     end_ps: int = 0
     drained: frozenset[str] = frozenset({"end"})
+    peaks: dict[str, int] = field(default_factory=dict)
     needs_shard: bool = False
     programs: list[Program] = field(default_factory=list)
     threads: list[Thread] = field(default_factory=list)
@@ -176,6 +192,10 @@ class Case:
     windows: dict[int | None, list[ExpectedWindow]] = field(default_factory=dict)
     runs: list[ExpectedRun] = field(default_factory=list)
     phases: list[tuple[StepRef, str]] = field(default_factory=list)
+    communication: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    """Kind and its picoseconds (`count`: how often) over all steps, of analyses.communication."""
+    launch_bound: list[tuple[StepRef, bool]] = field(default_factory=list)
+    verdict: ExpectedVerdict | None = None
 
     def program(self, function: str, program_id: int | None, place: str) -> Program:
         """The program of that function: by id, the only one of the name, or a new one with the next free id."""
@@ -219,6 +239,7 @@ def parse_case(text: str, source: str) -> Case:
         "capture": _read_capture,
         "drained": _read_drained,
         "needs": _read_needs,
+        "peaks": _read_peaks,
         "program": _read_program,
         "thread": _read_thread,
         "lane": _read_lane,
@@ -331,6 +352,11 @@ def _read_needs(case: Case, node: _Node) -> None:
     case.needs_shard = True
 
 
+def _read_peaks(case: Case, node: _Node) -> None:
+    rates = _options(node.words[1:], ("vector_flops_per_s", "memory_bytes_per_s"), node.place)
+    case.peaks = {name: int(rate) for name, rate in rates.items()}
+
+
 def _function(text: str) -> tuple[str, int | None]:
     name, at, number = text.partition("@")
     return name, int(number) if at else None
@@ -345,11 +371,22 @@ def _read_program(case: Case, node: _Node) -> None:
         program.source_line = int(line)
     for child in node.children:
         name, equals, rest = " ".join(child.words).partition(" = ")
-        opcode, bracket, operands = rest.partition("(")
-        if not equals or not bracket or not operands.endswith(")"):
+        opcode, bracket, rest = rest.partition("(")
+        operands, closed, array = rest.partition(")")
+        if not equals or not bracket or not closed:
             raise CaseError(f"{child.place}: expected NAME = OPCODE(OPERAND, ...)")
-        reads = tuple(o.strip() for o in operands[:-1].split(",") if o.strip())
-        program.instructions[name] = Instruction(name, opcode, reads)
+        reads = tuple(o.strip() for o in operands.split(",") if o.strip())
+        program.instructions[name] = Instruction(name, opcode, reads, shape=_shape(array.strip(), child.place))
+
+
+def _shape(text: str, place: str) -> tuple[str, tuple[int, ...]] | None:
+    """``f32[2,3]`` as ("f32", (2, 3)); None for nothing."""
+    element, bracket, sizes = text.partition("[")
+    if not text:
+        return None
+    if element not in ELEMENT_BYTES or not bracket or not sizes.endswith("]"):
+        raise CaseError(f"{place}: expected an array of {', '.join(ELEMENT_BYTES)} like f32[2,3], not {text!r}")
+    return element, tuple(int(size) for size in sizes[:-1].split(","))
 
 
 def _read_thread(case: Case, node: _Node) -> None:
@@ -428,7 +465,7 @@ def _op(case: Case, program: Program, node: _Node, parent: str) -> Op:
         program.instructions[name] = Instruction(name, opcode_of(name), parent=parent)
     elif parent:
         known = program.instructions[name]
-        program.instructions[name] = Instruction(name, known.opcode, known.operands, parent)
+        program.instructions[name] = replace(known, parent=parent)
     start_ps, end_ps = _interval(node.words[1], case, node.place)
     marker = _options(node.words[2:], ("end",), node.place).get("end")
     children = [_op(case, program, child, name) for child in node.children]
@@ -454,8 +491,36 @@ def _read_expect(case: Case, node: _Node) -> None:
         case.runs += [_expected_run(child) for child in node.children]
     elif what == "phases":
         case.phases += [(step_ref(child.words[0], child.place), child.words[1]) for child in node.children]
+    elif what == "communication":
+        case.communication += [_expected_transfer(case, child) for child in node.children]
+    elif what == "launch-bound":
+        case.launch_bound += [
+            (step_ref(child.words[0], child.place), child.words[1] == "yes") for child in node.children
+        ]
+    elif what == "verdict":
+        case.verdict = _expected_verdict(case, node)
     else:
-        raise CaseError(f"{node.place}: expect lane, runs or phases, not {what!r}")
+        raise CaseError(
+            f"{node.place}: expect lane, runs, phases, communication, launch-bound or verdict, not {what!r}"
+        )
+
+
+def _expected_transfer(case: Case, node: _Node) -> tuple[str, dict[str, int]]:
+    kind, colon, amounts = " ".join(node.words).partition(" : ")
+    if not colon:
+        raise CaseError(f"{node.place}: expected KIND : NAME AMOUNT, ...")
+    pairs = [part.split() for part in amounts.split(",")]
+    return kind, {n: int(v) if n == "count" else _time(v, case, node.place) for n, v in pairs}
+
+
+def _expected_verdict(case: Case, node: _Node) -> ExpectedVerdict:
+    words = [child.words for child in node.children]
+    if words == [["none"]]:
+        return ExpectedVerdict(None, None)
+    if len(words) != 1 or len(words[0]) != 3 or words[0][1] != "without":
+        raise CaseError(f"{node.place}: expected `CLASS without TIME|-`, or `none`")
+    name, _, time = words[0]
+    return ExpectedVerdict(name, None if time == "-" else _time(time, case, node.place))
 
 
 def _expected_window(case: Case, node: _Node) -> ExpectedWindow:

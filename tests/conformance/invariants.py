@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from xprof_py.postprocess.analyses import communication
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
@@ -111,3 +112,24 @@ def _causality(joined: Profile) -> Iterator[str]:
             step = steps[run["step"]]
             if not step["start_ps"] <= launch["start_ps"] <= (step["end_ps"] or joined.capture_end_ps):
                 yield f"a run belongs to a step that does not enclose its launch: {run}, {launch}, {step}"
+
+
+def communication_differences(joined: Profile) -> list[str]:
+    """Where the table `communication` does not sum to the breakdown's classes collective and host_device exactly."""
+    wanted: Counter[tuple[str, str, str]] = Counter()
+    for row in joined["breakdown"].to_pylist():
+        if row["class"] in ("collective", "host_device") and row["kind"] != "nested":
+            phase = row["phase"] if row["kind"] == "step" else row["kind"]
+            wanted[row["class"], phase, "exposed_ps"] += row["exclusive_ps"]
+            wanted[row["class"], phase, "total_ps"] += row["total_ps"]
+    found: Counter[tuple[str, str, str]] = Counter()
+    wrong = []
+    for row in communication.partial(joined).to_pylist():
+        if row["class"] != "memory":
+            for name in ("exposed_ps", "total_ps"):
+                found[row["class"], row["phase"], name] += row[name]
+        hidden_ps = row["in_flight_ps"] - row["exposed_ps"] - row["idle_ps"]
+        if min(hidden_ps, row["exposed_ps"], row["idle_ps"], row["total_ps"] - row["exposed_ps"]) < 0:
+            wrong.append(f"a negative part: {row}")
+    keys = wanted.keys() | found.keys()
+    return wrong + [f"{key}: {found[key]} ps, not {wanted[key]}" for key in sorted(keys) if found[key] != wanted[key]]

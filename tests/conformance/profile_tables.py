@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
-from conformance.case_text import Case
+from conformance.case_text import ELEMENT_BYTES, Case
 from conformance.trace_events import TraceLine, Where, build_lines, module_of
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.hlo.peaks import Peaks
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import ArgKind
 
@@ -51,8 +53,11 @@ def profile_of(case: Case, spans_in: Where, order: list[int] | None = None) -> P
 
 
 def metadata_of(case: Case) -> dict[str, Any]:
-    """What the run file says of the capture: whether its end was drained."""
-    return {"drained": "end" in case.drained}
+    """What the run file says of the capture: whether its end was drained. And the peaks of its devices, if known."""
+    found: dict[str, Any] = {"drained": "end" in case.drained}
+    if case.peaks:
+        found["peaks"] = {"cpu": Peaks("a CPU", "the case", **case.peaks).document()}
+    return found
 
 
 def _columns(name: str, rows: list[tuple[Any, ...]]) -> Any:
@@ -100,6 +105,7 @@ def _hlo_tables(case: Case) -> dict[str, Any]:
     ops: list[tuple[Any, ...]] = []
     operands: list[tuple[Any, ...]] = []
     calls: list[tuple[Any, ...]] = []
+    shapes: list[tuple[Any, ...]] = []
     for row, program in enumerate(case.programs):
         parents = ["", *dict.fromkeys(i.parent for i in program.instructions.values() if i.parent)]
         bodies = {parent: len(computations) + n for n, parent in enumerate(parents)}
@@ -110,6 +116,10 @@ def _hlo_tables(case: Case) -> dict[str, Any]:
             ops.append(
                 (row, instruction.name, instruction.opcode, bodies[instruction.parent], *where, program.function)
             )
+            if instruction.shape is not None:
+                element, sizes = instruction.shape
+                size = ELEMENT_BYTES[element] * prod(sizes)
+                shapes.append((rows[instruction.name], -1, element, list(sizes), size, 0))
             operands += [(rows[instruction.name], rows[operand]) for operand in instruction.operands]
             if instruction.name in bodies:
                 calls.append((rows[instruction.name], bodies[instruction.name]))
@@ -118,6 +128,7 @@ def _hlo_tables(case: Case) -> dict[str, Any]:
         "hlo_ops": _columns("hlo_ops", ops),
         "hlo_operands": _columns("hlo_operands", operands),
         "hlo_calls": _columns("hlo_calls", calls),
+        "hlo_shapes": _columns("hlo_shapes", shapes),
         "program_functions": _columns(
             "program_functions", [(row, p.function, p.file, p.source_line) for row, p in enumerate(case.programs)]
         ),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from conformance.__main__ import write_cases
 from conformance.case_text import Case, CaseError, StepRef, parse_case, read_case, walk
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
+from xspace_schema import XSpace
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.case"))
 MINIMAL = "title: t\ncapture 0..10\nthread main\n  step 0 0..5\n    launch f 1..2\n"
@@ -92,6 +98,11 @@ def test_a_case_reads_as_it_is_written() -> None:
             "x:8: only while, conditional, call hold ops",
         ),
         (MINIMAL + "lane 0\n  run f 1\n    dot 1..11\n", "x: dot at 11000000000 ps lies outside the capture"),
+        (
+            MINIMAL + "program g\n  p = parameter() i7[2]\n",
+            "x:7: expected an array of f32, f64 like f32[2,3], not 'i7[2]'",
+        ),
+        (MINIMAL + "expect verdict\n  input 90\n", "x:6: expected `CLASS without TIME|-`, or `none`"),
         (MINIMAL + "expect lane 0\n  body 0..1\n", "x:7: a window is head, step, nested or tail"),
     ],
 )
@@ -99,3 +110,33 @@ def test_a_bad_case_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(CaseError) as error:
         parse_case(text, "x")
     assert message in str(error.value)
+
+
+def test_the_cases_can_be_given_to_another_tool(tmp_path: Path) -> None:
+    """As files: an XSpace that parses and answers in picoseconds that are those of the case."""
+    index = write_cases(tmp_path)
+    assert [row["case"] for row in index] == [path.stem for path in CASES]
+    for row in index:
+        stated = json.loads((tmp_path / row["case"] / "expected.json").read_text())
+        assert stated["lanes"] or stated["runs"] or stated["phases"]
+        for window in (window for lane in stated["lanes"] for window in lane["windows"]):
+            if window["exclusive_ps"] is not None:
+                assert sum(window["exclusive_ps"].values()) == window["end_ps"] - window["start_ps"]
+        assert row["xspace"] == (tmp_path / row["case"] / "host0.xplane.pb").exists()
+        if row["xspace"]:
+            XSpace().ParseFromString((tmp_path / row["case"] / "host0.xplane.pb").read_bytes())
+
+
+def test_the_command_writes_them(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.conformance", str(tmp_path / "out")]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    assert f"{len(CASES)} cases" in ran.stdout
+    assert len(json.loads((tmp_path / "out" / "index.json").read_text())) == len(CASES)
+
+
+def test_every_case_that_the_table_of_thresholds_names_is_there() -> None:
+    table = (Path(__file__).parent / "README.md").read_text().split("## Both sides of each threshold")[1]
+    named = set(re.findall(r"`([a-z_0-9]+)`", table.split("## Readings")[0]))
+    assert len(named) >= 15
+    assert named <= {path.stem for path in CASES}

@@ -13,12 +13,13 @@ import pytest
 
 from conformance.answers import answer_of, differences
 from conformance.case_text import Case, read_case
-from conformance.invariants import broken
+from conformance.invariants import broken, communication_differences
 from conformance.profile_tables import metadata_of, profile_of
 from conformance.trace_events import build_lines
 from conformance.xspace_bytes import xspace_of
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.analyses import breakdown, communication, launch_bound
+from xprof_py.postprocess.fleet.analysis import partials, reduce_partials
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.xspace import read_xspace
@@ -51,6 +52,21 @@ def test_the_answer_is_the_one_worked_out_by_hand(name: str, way: str, tmp_path:
     assert broken(joined, partial) == []
     wrong = differences(case, answer_of(joined, partial))
     assert not wrong, "\n".join([case.title, *wrong])
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [(name, way) for name, way in RUNS if read_case(CASES[name]).verdict is not None]
+)
+def test_the_verdict_is_the_one_worked_out_by_hand(name: str, way: str, tmp_path: Path) -> None:
+    case = read_case(CASES[name])
+    found = reduce_partials([partials(read_profile(case, way, tmp_path))], []).summary["verdict"]
+    assert case.verdict is not None
+    if case.verdict.bottleneck is None:
+        assert found is None
+        return
+    assert found["bottleneck"] == case.verdict.bottleneck
+    without_ps = case.verdict.without_ps
+    assert found["step_ms_without"] == (None if without_ps is None else pytest.approx(without_ps / 1e9, abs=1e-9))
 
 
 @pytest.mark.parametrize("name", [name for name, way in RUNS if way == "bytes"])
@@ -101,3 +117,32 @@ def test_merge_and_finish_keep_every_picosecond(name: str) -> None:
     assert len(rows) == 3 * len(breakdown.finish(a))
     for row in rows:
         assert sum(row[f"{name}_ps"] for name in schema.CLASSES) == row["window_ps"]
+
+
+FIELDS = {"flight": "in_flight_ps", "count": "count"}
+
+
+@pytest.mark.parametrize("name", [name for name, path in CASES.items() if read_case(path).communication])
+def test_communication_is_the_one_worked_out_by_hand(name: str) -> None:
+    case = read_case(CASES[name])
+    joined = join_profile(profile_of(case, "shard"))
+    phases = tuple(set(joined["steps"]["phase"].to_pylist()))
+    found = {row["kind"]: row for row in communication.finish(communication.partial(joined), phases).to_pylist()}
+    assert found.keys() == {kind for kind, _ in case.communication}
+    for kind, stated in case.communication:
+        assert stated == {field: found[kind][FIELDS.get(field, f"{field}_ps")] for field in stated}
+
+
+@pytest.mark.parametrize("name", [name for name, path in CASES.items() if read_case(path).launch_bound])
+def test_launch_bound_steps_are_those_worked_out_by_hand(name: str) -> None:
+    case = read_case(CASES[name])
+    rows = launch_bound.finish(launch_bound.partial(join_profile(profile_of(case, "shard")))).to_pylist()
+    assert {(row["name"], row["number"]): row["launch_bound"] for row in rows} == {
+        (step.name, step.number): bound for step, bound in case.launch_bound
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_communication_sums_to_its_classes_exactly(name: str) -> None:
+    joined = join_profile(profile_of(read_case(CASES[name]), "shard"))
+    assert communication_differences(joined) == []

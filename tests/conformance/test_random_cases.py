@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.answers import answer_of, differences
 from conformance.case_text import StackSample, parse_case
-from conformance.invariants import broken
+from conformance.invariants import broken, communication_differences
 from conformance.profile_tables import profile_of
 from conformance.random_cases import case_texts
 from conformance.slow_reference import windows_of
@@ -34,6 +34,7 @@ def test_a_whole_capture_keeps_the_invariants_and_joins_every_run(text: str) -> 
         joined = join_profile(profile_of(case, spans_in))
         partial = breakdown.partial(joined)
         assert broken(joined, partial) == []
+        assert communication_differences(joined) == []
         assert differences(case, answer_of(joined, partial)) == []
 
 
@@ -42,6 +43,7 @@ def test_a_whole_capture_keeps_the_invariants_and_joins_every_run(text: str) -> 
 def test_a_capture_cut_in_the_middle_keeps_the_invariants(text: str) -> None:
     joined = join_profile(profile_of(parse_case(text, "random"), "shard"))
     assert broken(joined, breakdown.partial(joined)) == []
+    assert communication_differences(joined) == []
 
 
 @CAREFUL

@@ -9,6 +9,9 @@ from conformance.profile_tables import ORIGIN_NS
 from conformance.trace_events import TraceLine, build_lines, module_of
 from xspace_schema import HloProto, XSpace
 
+ELEMENT_TYPES = {"f32": 11, "f64": 12}
+"""XLA's numbers of element types (xla_data.proto)."""
+
 
 def xspace_of(case: Case, order: list[int] | None = None) -> bytes:
     """The serialized XSpace of ``case``, user spans as TraceMe events. ``order`` permutes every event of the capture
@@ -108,6 +111,11 @@ def hlo_of(program: Program) -> bytes:
             operand_ids=[ids[operand] for operand in instruction.operands],
             called_computation_ids=[bodies[instruction.name].id] if instruction.name in bodies else [],
         )
+        if instruction.shape is not None:
+            element, sizes = instruction.shape
+            written.shape.element_type = ELEMENT_TYPES[element]
+            written.shape.dimensions.extend(sizes)
+            written.shape.layout.minor_to_major.extend(reversed(range(len(sizes))))
         written.metadata.op_name = f"jit({program.function})/{instruction.name}"
         written.metadata.stack_frame_id = 1
         body.root_id = written.id

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from summary_contract import violations
+
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 
@@ -24,6 +26,7 @@ def run_demo(cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def summary_of(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads(ran.stdout)
+    assert violations(summary) == []
     return summary
 
 

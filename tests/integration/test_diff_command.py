@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from xspace_rename import rename_ops
 from xspace_stretch import stretch_op
 
 from xprof_py.cli import main
@@ -94,6 +95,30 @@ def test_two_equal_runs_are_silent(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert not any(row["changed"] for row in (found["step"], *found["classes"], *found["ops"]))
     assert found["warnings"] == []
+
+
+def test_ops_and_programs_of_other_names_are_the_same_ops(
+    run: Run, slower: Callable[[str, Fraction], Path], tmp_path: Path
+) -> None:
+    """Another compile names every instruction and program anew: the ops are matched by what they are."""
+    after = slower("ynn_fusion.5", Fraction(1, 20))
+    renamed = tmp_path / "renamed" / "vm.xplane.pb"
+    renamed.parent.mkdir()
+    renamed.write_bytes(rename_ops(after.read_bytes()))
+    assert b"ynn_fusion.5" not in renamed.read_bytes()
+    code, out, _ = run("diff", STEADY, renamed, "--fail-over", "op=4%", "--json")
+    plain_code, plain_out, _ = run("diff", STEADY, after, "--fail-over", "op=4%", "--json")
+    found, plain = as_json(out), as_json(plain_out)
+    assert code == plain_code == 3
+    (row,) = [row for row in found["ops"] if row["changed"]]
+    assert row["op_in_a"] == "ynn_fusion.5"
+    assert row["op_in_b"] != "ynn_fusion.5"
+    assert all(row["op_in_a"] and row["op_in_b"] for row in found["ops"])
+
+    def numbers(comparison: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+        return {row["op_in_a"]: (row["a_ms"], row["b_ms"], row["p"], row["q"]) for row in comparison["ops"]}
+
+    assert numbers(found) == numbers(plain)
 
 
 def test_a_step_that_takes_longer_ends_with_3_only_where_asked(run: Run) -> None:

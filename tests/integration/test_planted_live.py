@@ -22,7 +22,16 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
 TOLERANCE = 0.10
-STEPS = {"input": 12, "recompile": 8, "compute": 40, "memory": 24, "checkpoint": 10, "h2d": 12, "idle": 12}
+STEPS = {
+    "input": 12,
+    "recompile": 8,
+    "compute": 40,
+    "memory": 24,
+    "checkpoint": 10,
+    "h2d": 12,
+    "idle": 12,
+    "launches": 12,
+}
 BUSY_CLASSES = ("compute", "memory", "collective", "host_device")
 
 
@@ -128,6 +137,28 @@ def test_copies_to_the_device_are_found(planted: Any) -> None:
     run = planted("h2d")
     assert run.summary["verdict"]["bottleneck"] == "host_device"
     assert run.share("host_device") == pytest.approx(run.stopwatch_share("h2d"), abs=TOLERANCE)
+
+
+def test_many_tiny_launches_are_found(planted: Any) -> None:
+    """The stopwatch around the calls holds dispatching, the work itself (it runs inside the call) and the loop."""
+    run = planted("launches")
+    assert run.summary["verdict"]["bottleneck"] == "host"
+    found = run.summary["launch_bound"]
+    assert found["mostly"]
+    assert found["launches_per_step"] == 400
+    assert found["device_us"] < found["dispatch_us"]
+    calls = sum(step["dispatch"] for step in run.measured["phases_s"]) / len(run.measured["phases_s"]) / 400
+    assert 0.5 * calls < (found["dispatch_us"] + found["device_us"]) / 1e6 < calls
+    evidence = run.summary["verdict"]["evidence"][0]
+    assert evidence["what"] == "launch"
+    assert "planted.py" in evidence["source"]
+    assert "lax.scan" in run.summary["verdict"]["advice"]
+
+
+def test_one_program_instead_of_many_launches_is_faster(planted: Any) -> None:
+    before, after = planted("launches"), planted("launches", "--cause-removed")
+    assert after.summary["launch_bound"] is None or after.summary["launch_bound"]["launches_per_step"] == 1
+    assert after.summary["step_ms"]["median"] < 0.2 * before.summary["step_ms"]["median"]
 
 
 def test_sleep_is_not_explained_away(planted: Any) -> None:

@@ -107,6 +107,19 @@ def small_hlo() -> bytes:
             op.called_computation_ids.extend([1, 77])
             op.metadata.op_name, op.metadata.stack_frame_id = "jit(f)/add", 2
             say_everything(op)
+    module.schedule.sequences[2].instruction_ids.extend([10, 11, 99])
+    assignment = hlo.buffer_assignment
+    assignment.logical_buffers.add(id=7, size=2**40, color=5).defined_at.instruction_id = 11
+    assignment.logical_buffers.add(id=8, size=4).defined_at.shape_index.extend([1, 2**40])
+    for number in range(2):
+        allocation = assignment.buffer_allocations.add(
+            index=number, size=64, parameter_number=3, color=1, maybe_live_out=True, is_constant=True, is_tuple=True
+        )
+        allocation.is_thread_local = allocation.is_entry_computation_parameter = bool(number)
+        allocation.assigned.add(logical_buffer_id=7, offset=8, size=16)
+    trace = assignment.heap_simulator_traces.add(whole_module_simulation=True, buffer_allocation_index=1)
+    for kind in range(4):
+        trace.events.add(kind=kind, buffer_id=7, share_with_canonical_id=8)
     module.device_assignment.replica_count = 8
     frames = module.stack_frame_index
     frames.file_names.append("train.py")

@@ -78,15 +78,34 @@ def test_times_near_the_end_of_int64_lose_nothing(a: Pairs, b: Pairs, shift: int
     assert (far[1] - shift).tolist() == plain[1].tolist()
 
 
-@given(st.integers(0, 10**15), st.lists(st.integers(0, 10**15), min_size=1, max_size=9).filter(any))
-def test_shares_sum_to_the_total_and_none_is_off_by_one(total: int, weights: list[int]) -> None:
-    shares = intervals.largest_remainder(total, weights)
-    whole = sum(weights)
-    assert sum(shares) == total
-    floors = [total * weight // whole for weight in weights]
-    assert all(floor <= share <= floor + 1 for floor, share in zip(floors, shares, strict=True))
-    # whoever got one more has a remainder no smaller than whoever did not; at a tie, the earlier one got it
-    ranks = [(-(total * weight % whole), place) for place, weight in enumerate(weights)]
-    lifted = [rank for rank, share, floor in zip(ranks, shares, floors, strict=True) if share > floor]
-    left = [rank for rank, share, floor in zip(ranks, shares, floors, strict=True) if share == floor]
-    assert not lifted or not left or max(lifted) < min(left)
+@given(st.lists(st.tuples(st.integers(0, 4), st.tuples(st.integers(0, CELLS), st.integers(0, CELLS))), max_size=12))
+def test_every_group_covers_what_its_own_intervals_cover(values: list[tuple[int, tuple[int, int]]]) -> None:
+    group = np.array([owner for owner, _ in values], np.int64)
+    start, end = columns([(min(pair), max(pair)) for _, pair in values])
+    covered = intervals.cover_of_groups(group, start, end, 5)
+    of, low, high = intervals.union_of_groups(group, start, end)
+    for owner in range(5):
+        alone = intervals.union(start[group == owner], end[group == owner])
+        assert covered[owner] == len(cells(alone))
+        assert [low[of == owner].tolist(), high[of == owner].tolist()] == [alone[0].tolist(), alone[1].tolist()]
+
+
+weights_of_one = st.lists(st.integers(1, 10**16), min_size=1, max_size=9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**17), weights_of_one), min_size=1, max_size=5))
+def test_shares_sum_to_the_total_and_none_is_off_by_one(asked: list[tuple[int, list[int]]]) -> None:
+    totals = np.array([total for total, _ in asked], np.int64)
+    owner = np.repeat(np.arange(len(asked)), [len(weights) for _, weights in asked])
+    found = intervals.largest_remainders(totals, owner, np.array([w for _, ws in asked for w in ws], np.int64))
+    for place, (total, weights) in enumerate(asked):
+        shares = found[owner == place].tolist()
+        whole = sum(weights)
+        assert sum(shares) == total
+        floors = [total * weight // whole for weight in weights]
+        assert all(floor <= share <= floor + 1 for floor, share in zip(floors, shares, strict=True))
+        # whoever got one more has a remainder no smaller than whoever did not; at a tie, the earlier one got it
+        ranks = [(-(total * weight % whole), at) for at, weight in enumerate(weights)]
+        lifted = [rank for rank, share, floor in zip(ranks, shares, floors, strict=True) if share > floor]
+        left = [rank for rank, share, floor in zip(ranks, shares, floors, strict=True) if share == floor]
+        assert not lifted or not left or max(lifted) < min(left)

@@ -59,6 +59,8 @@ def profile(*, plane: str = "/host:CPU", run: dict[str, Any] | None = None, **fa
         ("NVIDIA H200", "H200"),
         ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
         ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
         ("Tesla V100-SXM2-16GB", "V100"),
         ("AMD Instinct MI300X", "MI300X"),
         ("TPU v6 Lite", "TPU v6e"),
@@ -118,6 +120,31 @@ def test_the_profiles_own_statement_goes_before_public_figures() -> None:
         1638 * 10**9,
     )
     assert found.flops_per_s["s8"] == 1836 * 10**12  # completed by the public ones
+
+
+@pytest.mark.parametrize(
+    ("device", "bf16_t", "eight_bits_t", "memory_g", "both_ways_g"),
+    [
+        # As the vendors' pages write them: dense, interconnect both ways.
+        ("TPU v4", 275, 275, 1200, 600),
+        ("TPU v5e", 197, 393, 819, 400),
+        ("TPU v5p", 459, 918, 2765, 1200),
+        ("TPU v6e", 918, 1836, 1638, 800),
+        ("A100 80GB PCIe", 312, 624, 1935, None),
+        ("A100 80GB", 312, 624, 2039, 600),
+        ("H100 SXM", 989.4, 1978.9, 3350, 900),
+        ("H200", 989.4, 1978.9, 4800, 900),
+        ("B200", 2250, 4500, 7700, 1800),
+    ],
+)
+def test_public_figures_are_those_of_the_vendors_pages(
+    device: str, bf16_t: float, eight_bits_t: float, memory_g: int, both_ways_g: int | None
+) -> None:
+    (found,) = [peaks for peaks in PUBLIC if peaks.device == device]
+    assert found.flops_per_s["bf16"] == round(bf16_t * 1e12)
+    assert found.flops_per_s["s8"] == round(eight_bits_t * 1e12)
+    assert found.memory_bytes_per_s == memory_g * 10**9
+    assert found.network_bytes_per_s == (None if both_ways_g is None else both_ways_g * 10**9 // 2)
 
 
 def test_public_figures_are_rates_that_make_sense() -> None:

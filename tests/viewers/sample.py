@@ -26,6 +26,110 @@ def evidence(what: str, said: str, **more: Any) -> dict[str, Any]:
     return {"what": what, "text": said, **dict.fromkeys(fields), **more}
 
 
+COMPILED_CODE: dict[str, Any] = {
+    "excess_s": 0.21,
+    "excess_share": 0.29,
+    "excess_unknown_s": 0.004,
+    "programs": [{"program": "jit_train_step", "excess_s": 0.21, "excess_unknown_s": 0.004}],
+    "ops": [
+        {
+            "op": "fusion.42",
+            "opcode": "fusion",
+            "class": "compute",
+            "program": "jit_train_step",
+            "source": "model.py:118",
+            "op_name": "jit(train_step)/transpose(jvp(attention))/dot_general",
+            "count": 456,
+            "total_s": 0.291,
+            "excess_s": 0.131,
+            "share": 0.18,
+            "efficiency": 0.55,
+            "bound": "compute",
+        }
+    ],
+    "by_kind": {
+        "copy": {"findings": 3, "total_s": 0.05, "lost_s": 0.05, "share": 0.07},
+        "slow_type": {"findings": 1, "total_s": 0.1, "lost_s": None, "share": None},
+    },
+    "findings": [
+        {
+            "kind": "unfused_chain",
+            "what": "elementwise chain not fused (2 ops)",
+            "program": "jit_train_step",
+            "op": "add.7",
+            "opcode": "add",
+            "source": "model.py:61",
+            "op_name": "jit(train_step)/add",
+            "parts": ["multiply.6", "add.7"],
+            "count": 37,
+            "total_s": 0.06,
+            "lost_s": 0.031,
+            "share": 0.043,
+            "advice": "See what keeps these ops apart.",
+        },
+        {
+            "kind": "slow_type",
+            "what": "matmul in a slow type",
+            "program": "jit_train_step",
+            "op": "dot.9",
+            "opcode": "dot",
+            "source": "",
+            "op_name": "",
+            "parts": [],
+            "count": 37,
+            "total_s": 0.1,
+            "lost_s": None,
+            "share": None,
+            "advice": "If the precision is not needed, compute this matmul in bf16.",
+        },
+    ],
+    "findings_left_out": 3,
+    "least_share": 0.005,
+}
+COMMUNICATION: list[dict[str, Any]] = [
+    {
+        "class": "collective",
+        "kind": "all-reduce",
+        "source": "model.py:201",
+        "program": "jit_train_step",
+        "participants": 4,
+        "count": 74,
+        "unpaired": 0,
+        "exposed_s": 0.052,
+        "hidden_s": 0.011,
+        "idle_s": 0.003,
+        "in_flight_s": 0.066,
+        "total_s": 0.06,
+        "share": 0.071,
+        "per_step_ms": 1.4,
+        "mean_us": 891.0,
+        "bytes": 4194304,
+        "network_bytes": 6291456,
+        "bus_bytes_per_s": 7060000000,
+    },
+    {
+        "class": "host_device",
+        "kind": "h2d",
+        "source": "",
+        "program": "",
+        "participants": None,
+        "count": 37,
+        "unpaired": 0,
+        "exposed_s": 0.0,
+        "hidden_s": 0.061,
+        "idle_s": 0.0,
+        "in_flight_s": 0.061,
+        "total_s": 0.061,
+        "share": 0.0,
+        "per_step_ms": 0.0,
+        "mean_us": 1650.0,
+        "bytes": None,
+        "network_bytes": None,
+        "bus_bytes_per_s": None,
+    },
+]
+
+
 def diagnostic(severity: str, code: str, file: str, place: str, message: str) -> dict[str, Any]:
     return {"severity": severity, "code": code, "file": file, "place": place, "count": 1, "message": message}
 
@@ -125,6 +229,8 @@ def input_bound() -> Sample:
         tail_ms=91.0,
         hidden_s={"host_device": 0.061, "memory": 0.02},
         top_ops=TOP_OPS,
+        compiled_code=COMPILED_CODE,
+        communication=COMMUNICATION,
         unknown=[
             {"why": "no host span covers the time", "seconds": 0.011, "share": 0.0058, "spans": ["train", "fit"]},
             {"why": "no launch joined", "seconds": 0.004, "share": 0.0021, "spans": []},

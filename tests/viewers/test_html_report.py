@@ -158,6 +158,37 @@ def test_ops_steps_compiles_and_unknown_are_those_of_the_summary(sample: ModuleT
     ]
 
 
+def test_compiled_code_and_communication_are_those_of_the_summary(sample: ModuleType, parse: Parse) -> None:
+    summary, tables = sample.input_bound()
+    tree = parse(render_report(summary, tables))
+    chain, slow, beyond = tree.one("section", id="code").body_rows()
+    assert chain[0].startswith("elementwise chain not fused (2 ops) add.7")
+    assert "multiply.6" in chain[0]
+    assert chain[1:5] == ["model.py:61", "4.3%", "31.00", "37"]
+    assert slow[2:4] == ["–", "–"]
+    assert beyond[0].startswith("fusion.42")
+    assert beyond[2:] == ["18.0%", "131.0", "55.0% compute"]
+    reduced, copied = tree.one("section", id="communication").body_rows()
+    assert reduced[0].startswith("all-reduce of 4")
+    assert reduced[1:7] == ["model.py:201", "7.1%", "52.00", "11.00", "74", "891 µs"]
+    assert reduced[7:] == ["4.00 MiB", "7.06 GB/s"]
+    assert copied[7:] == ["–", "–"]
+
+
+@pytest.mark.parametrize("value", [None, "x", 3, [], {}, [None], True])
+def test_any_field_of_compiled_code_and_communication_may_be_missing(sample: ModuleType, value: Any) -> None:
+    summary, tables = sample.input_bound()
+    code, moved = summary["compiled_code"], summary["communication"]
+    for key in code:
+        assert render_report({**summary, "compiled_code": {**code, key: value}}, tables)
+    for part in ("findings", "ops"):
+        for key in code[part][0]:
+            broken = {**code, part: [{**code[part][0], key: value}]}
+            assert render_report({**summary, "compiled_code": broken}, tables)
+    for key in moved[0]:
+        assert render_report({**summary, "communication": [{**moved[0], key: value}]}, tables)
+
+
 def test_the_command_and_the_start_are_shown_as_the_run_file_has_them(sample: ModuleType, parse: Parse) -> None:
     summary, tables = sample.input_bound()
     command = ["/usr/bin/python", "-m", "train", "--name", "a b"]

@@ -126,3 +126,27 @@ def test_any_field_may_be_missing_null_or_of_another_type(sample: ModuleType, va
             for inner in summary[key][0]:
                 assert show({**summary, key: [{**summary[key][0], inner: value}]})
     assert show({}) == "No verdict: the capture holds no steps.\n"
+
+
+def test_compiled_code_and_communication_are_ranked_with_their_places(sample: ModuleType) -> None:
+    shown = show(sample.input_bound()[0])
+    said = "Ops took 210 ms longer than the hardware needs at the least, 29.0% of the step time."
+    assert said in " ".join(shown.split())
+    assert shown.index("elementwise chain not fused (2 ops) add.7") < shown.index("model.py:61")
+    assert "matmul in a slow type dot.9" in shown
+    reduced = next(line for line in shown.splitlines() if "all-reduce of 4" in line)
+    assert "exposed 52.0 ms" in reduced
+    assert "hidden 11.0 ms" in reduced
+    assert "bus 7.06 GB/s" in reduced
+
+
+@pytest.mark.parametrize("value", [None, "x", 3, [], {}, [None], True])
+def test_any_field_of_compiled_code_and_communication_may_be_missing(sample: ModuleType, value: Any) -> None:
+    summary, _ = sample.input_bound()
+    code, moved = summary["compiled_code"], summary["communication"]
+    for key in code:
+        assert show({**summary, "compiled_code": {**code, key: value}})
+    for key in code["findings"][0]:
+        assert show({**summary, "compiled_code": {**code, "findings": [{**code["findings"][0], key: value}]}})
+    for key in moved[0]:
+        assert show({**summary, "communication": [{**moved[0], key: value}]})

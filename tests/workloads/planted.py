@@ -44,6 +44,7 @@ from xprof_py import wrap_input as annotated_input
 WARM_UP_STEPS = 2
 SLOW_INPUT_S = 0.05
 IDLE_S = 0.03
+TINY_CALLS = 400
 
 random = np.random.default_rng(0)
 annotate = True
@@ -262,6 +263,26 @@ def idle_bound(removed: bool) -> Workload:
     return Workload(small_batch, train, mlp_step, (mlp.parameters, small_batch(0)))
 
 
+def launch_bound(removed: bool) -> Workload:
+    """Every step calls a tiny jitted function TINY_CALLS times. Removed: one program does the same in a scan."""
+    add = jax.jit(lambda values: values + 1.0)
+    all_at_once = jax.jit(lambda values: jax.lax.scan(lambda v, _: (v + 1.0, None), values, length=TINY_CALLS)[0])
+    start = jnp.zeros((8,), jnp.float32)
+
+    def train(_: int, __: Any) -> None:
+        values = start
+        with stopwatch.phase("dispatch"), trace("train"):
+            if removed:
+                values = all_at_once(values)
+            else:
+                for _call in range(TINY_CALLS):
+                    values = add(values)
+        with stopwatch.phase("wait"):
+            values.block_until_ready()
+
+    return Workload(lambda _: None, train, add, (start,))
+
+
 WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "input": input_bound,
     "neutral_input": neutral_input_bound,
@@ -271,6 +292,7 @@ WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "compute": compute_bound,
     "checkpoint": checkpoint_bound,
     "idle": idle_bound,
+    "launches": launch_bound,
 }
 
 

@@ -66,9 +66,11 @@ def analyze(
     where OUT cannot be written.
     """
     from xprof_py.postprocess.fleet import analysis
+    from xprof_py.postprocess.readers.sources import find_sources
 
-    where = Path(out) if out is not None else analysis.default_out(paths)
-    result = analysis.analyse(paths, calibrate=True)
+    sources = find_sources(paths)
+    where = Path(out) if out is not None else analysis.default_out(paths, sources)
+    result = analysis.analyse_sources(sources, calibrate=True)
     try:
         analysis.write_analysis(result, where)
     except OSError as error:
@@ -124,7 +126,7 @@ def ensure_analysis(path: str | os.PathLike[str]) -> Path:
     if (given / analysis.SUMMARY).exists():
         return given
     sources = find_sources([path])
-    out = analysis.default_out([path])
+    out = analysis.default_out([path], sources)
     summary = out / analysis.SUMMARY
     files = [f for s in sources.processes for f in (s.xspace, s.shard, s.run_file) if f is not None]
     if summary.exists():

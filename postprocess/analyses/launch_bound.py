@@ -1,0 +1,195 @@
+"""Is dispatching the limit: does the device idle because launching a program takes longer than running it?
+
+Per step window of a lane:
+
+    dispatch     time that threads spent in the calls which made the step's launches (the outermost jitted call around
+                 each, else the launch itself), without the ops that ran on the thread right inside
+    idle         gaps with cause `host` (docs/breakdown.md) whose evidence is dispatch: the launch came late, and the
+                 launching thread was mostly dispatching
+    launch-bound idle is at least WORTH_NAMING of the window, and the device time of a run, on average, is less than the
+                 dispatch of a launch: however far the host runs ahead, it cannot keep the device busy
+
+An overlay, not a class: the idle time is `host` in the breakdown. Integers throughout; the ratio is compared as a
+product, so that nothing is rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.postprocess.join import host_names, intervals
+from xprof_py.postprocess.join.columns import Events, Int64, integers
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import BUSY_CLASSES, Kind
+
+WORTH_NAMING = 10
+"""One part in so many of the window: what the verdict asks of a cause too (rules/verdict.py)."""
+_ORDER = [(name, "ascending") for name in ("host", "lane", "step")]
+_SCHEMA = pa.schema(
+    [
+        ("host", pa.string()),
+        ("lane", pa.int32()),
+        ("step", pa.int32()),  # row of the host's table `steps`
+        ("name", pa.string()),
+        ("number", pa.int64()),
+        ("phase", pa.string()),
+        ("window_ps", pa.int64()),
+        ("busy_ps", pa.int64()),
+        ("launches", pa.int64()),
+        ("runs", pa.int64()),
+        ("dispatch_ps", pa.int64()),
+        ("idle_ps", pa.int64()),
+        ("launch_bound", pa.bool_()),
+        ("function", pa.string()),  # the one that the step launched most often, how often, and where it is defined
+        ("function_launches", pa.int64()),
+        ("source", pa.string()),
+    ]
+)
+
+
+def partial(profile: Profile) -> pa.Table:
+    """Columns of _SCHEMA for one joined profile: a row for every step window with a run."""
+    steps = profile["steps"].to_pylist()
+    launches, runs = profile["launches"], profile["runs"]
+    if not launches.num_rows or not runs.num_rows:
+        return _SCHEMA.empty_table()
+    launch_step = integers(launches, "step")
+    count = np.bincount(launch_step[launch_step >= 0], minlength=len(steps))
+    dispatch = _dispatch_ps(profile, launch_step, len(steps))
+    idle = _idle_ps(profile)
+    runs_of = np.zeros((profile["lanes"].num_rows, len(steps)), np.int64)
+    run_step = integers(runs, "step")
+    np.add.at(runs_of, (integers(runs, "lane")[run_step >= 0], run_step[run_step >= 0]), 1)
+    most = _most_launched(profile, launch_step, len(steps))
+    breakdown = profile["breakdown"]
+    busy = breakdown.filter(pc.is_in(breakdown["class"], pa.array(BUSY_CLASSES)))
+    busy = busy.filter(pc.equal(busy["kind"], "step"))
+    sums = busy.group_by(["lane", "window", "step", "window_ps"]).aggregate([("exclusive_ps", "sum")])
+    rows = []
+    for row in sums.to_pylist():
+        lane, step, window_ps, busy_ps = row["lane"], row["step"], row["window_ps"], row["exclusive_ps_sum"]
+        ran, launched = int(runs_of[lane, step]), int(count[step])
+        if not ran or not launched or not window_ps:
+            continue
+        function, times, source = most[step]
+        idle_ps, dispatch_ps = int(idle[row["window"]]), int(dispatch[step])
+        rows.append(
+            {
+                "host": profile.host,
+                "lane": lane,
+                "step": step,
+                "name": steps[step]["name"],
+                "number": steps[step]["number"],
+                "phase": steps[step]["phase"],
+                "window_ps": window_ps,
+                "busy_ps": busy_ps,
+                "launches": launched,
+                "runs": ran,
+                "dispatch_ps": dispatch_ps,
+                "idle_ps": idle_ps,
+                "launch_bound": idle_ps * WORTH_NAMING >= window_ps and busy_ps * launched < dispatch_ps * ran,
+                "function": function,
+                "function_launches": times,
+                "source": source,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _dispatch_ps(profile: Profile, launch_step: Int64, steps: int) -> Int64:
+    """Per step the time of the calls that made its launches, each call counted once."""
+    events = Events(profile)
+    launches = profile["launches"]
+    line, start = integers(launches, "line"), integers(launches, "start_ps")
+    end = events.end_ps[integers(launches, "event")]
+    calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+    leaves = profile["ops"].filter(profile["ops"]["leaf"])
+    leaf_line = events.line[integers(leaves, "event")]
+    leaf_start = integers(leaves, "start_ps")
+    leaf_end = leaf_start + integers(leaves, "duration_ps")
+    out = np.zeros(steps, np.int64)
+    for one in np.unique(line).tolist():
+        mine = np.flatnonzero((line == one) & (launch_step >= 0))
+        of_line = calls[events.line[calls] == one]
+        # Calls nest: their union is the outermost ones, and a launch outside any is its own.
+        spans = intervals.union(np.r_[events.start_ps[of_line], start[mine]], np.r_[events.end_ps[of_line], end[mine]])
+        inside = leaf_line == one
+        own_work = intervals.union(leaf_start[inside], leaf_end[inside])
+        length = spans[1] - spans[0] - intervals.cover(own_work, *spans)
+        place = np.searchsorted(spans[0], start[mine], side="right") - 1
+        # Two calls that touch are one span here: its time is shared by its launches, the first ones taking the rest.
+        shared = np.bincount(place, minlength=len(length))
+        rank = np.arange(len(mine)) - np.searchsorted(place, place)
+        each = length[place] // shared[place] + (rank < length[place] % shared[place])
+        np.add.at(out, launch_step[mine], each)
+    return out
+
+
+def _idle_ps(profile: Profile) -> Int64:
+    """Per window the gaps of cause `host` whose evidence is an event of dispatch."""
+    events = Events(profile)
+    gaps = profile["gaps"]
+    event = integers(gaps, "event")
+    dispatching = events.matching(host_names.is_dispatch) & (events.kind == Kind.PLAIN)
+    is_host = np.asarray(pc.equal(gaps["cause"], "host").to_numpy(zero_copy_only=False), np.bool_)
+    mine = is_host & (event >= 0) & (integers(gaps, "stack") < 0)
+    mine[mine] = dispatching[event[mine]]
+    out = np.zeros(profile["windows"].num_rows, np.int64)
+    np.add.at(out, integers(gaps, "window")[mine], integers(gaps, "length_ps")[mine])
+    return out
+
+
+def _most_launched(profile: Profile, launch_step: Int64, steps: int) -> list[tuple[str, int, str]]:
+    """Per step (function, how often, file:line or "") of what it launched most often; ties to the lesser name."""
+    places: dict[str, set[str]] = {}
+    for row in profile["program_functions"].to_pylist():
+        if row["file"] is not None:
+            places.setdefault(row["function"], set()).add(f"{row['file']}:{row['source_line']}")
+    table = profile["launches"].append_column("of", pa.array(launch_step)).filter(pa.array(launch_step >= 0))
+    counted = table.group_by(["of", "name"]).aggregate([("event", "count")])
+    out: list[tuple[str, int, str]] = [("", 0, "")] * steps
+    for step, name, times in zip(*(counted[n].to_pylist() for n in ("of", "name", "event_count")), strict=True):
+        if (-times, name) < (-out[step][1], out[step][0]):
+            where = places.get(host_names.function_name(name), set())
+            out[step] = (name, times, next(iter(where)) if len(where) == 1 else "")
+    return out
+
+
+def merge(a: pa.Table, b: pa.Table) -> pa.Table:
+    """Rows of both: a window belongs to one profile."""
+    return pa.concat_tables([a, b])
+
+
+def finish(merged: pa.Table) -> pa.Table:
+    """The same rows, by host, lane and step."""
+    return merged.sort_by(_ORDER)
+
+
+def over_steps(finished: pa.Table, phases: tuple[str, ...]) -> dict[str, Any] | None:
+    """Sums over the step windows of these phases; None where there is none.
+
+    windows, launch_bound (how many are), launches, runs, dispatch_ps, busy_ps, idle_ps, window_ps over the launch-bound
+    ones, and the function that they launched most often with its place.
+    """
+    used = finished.filter(pc.is_in(finished["phase"], pa.array(phases)))
+    if not used.num_rows:
+        return None
+    bound = used.filter(used["launch_bound"])
+    sums = {
+        name: int(pc.sum(bound[name]).as_py() or 0)
+        for name in ("launches", "runs", "dispatch_ps", "busy_ps", "idle_ps", "window_ps")
+    }
+    functions = bound.group_by(["function", "source"]).aggregate([("function_launches", "sum")])
+    functions = functions.sort_by([("function_launches_sum", "descending"), ("function", "ascending")])
+    named = functions.slice(0, 1).to_pylist()
+    return {
+        "windows": used.num_rows,
+        "launch_bound": bound.num_rows,
+        **sums,
+        "function": host_names.function_name(named[0]["function"]) if named else "",
+        "source": named[0]["source"] if named else "",
+    }

@@ -1,0 +1,94 @@
+"""The events' columns against plain Python: rows by name, arguments by key, distinct rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xprof_py.postprocess import schema
+from xprof_py.postprocess.join.columns import Events, among, distinct
+from xprof_py.postprocess.profile import Profile
+
+NAMES = ("f", "g", "$train.py:3 f", "end: f")
+event_lists = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9)), max_size=3)),
+    max_size=8,
+)
+
+
+def profile_of(events: list[tuple[str, list[tuple[str, int]]]]) -> Profile:
+    count = len(events)
+    args = [(row, key, value) for row, (_, said) in enumerate(events) for key, value in said]
+    tables = {
+        "events": schema.table(
+            "events",
+            {
+                "line": [0] * count,
+                "name": [name for name, _ in events],
+                "kind": [0] * count,
+                "start_ps": list(range(count)),
+                "duration_ps": [None if row % 3 == 2 else 1 for row in range(count)],
+            },
+        ),
+        "args": schema.table(
+            "args",
+            {
+                "event": [row for row, _, _ in args],
+                "key": [key for _, key, _ in args],
+                "kind": [1] * len(args),
+                "value": [value for _, _, value in args],
+            },
+        ),
+    }
+    return Profile("h", 0, 0, 100, tables)
+
+
+@settings(deadline=None)
+@given(event_lists, st.sets(st.sampled_from(NAMES)))
+def test_rows_of_names_are_those_whose_name_passes(
+    events: list[tuple[str, list[tuple[str, int]]]], asked: set[str]
+) -> None:
+    found = Events(profile_of(events)).rows_where(lambda name: name in asked)
+    assert found.tolist() == [row for row, (name, _) in enumerate(events) if name in asked]
+
+
+@settings(deadline=None)
+@given(event_lists)
+def test_an_argument_has_the_first_of_its_values(events: list[tuple[str, list[tuple[str, int]]]]) -> None:
+    columns = Events(profile_of(events))
+    stated = {row: dict(reversed(said))["a"] for row, (_, said) in enumerate(events) if "a" in dict(said)}
+    rows, values = columns.having("a")
+    assert dict(zip(rows.tolist(), values.tolist(), strict=True)) == stated
+    every = np.arange(len(events))
+    for present, value in (columns.argument("a"), columns.argument_of("a", every)):
+        assert {int(row): int(value[row]) for row in every[present]} == stated
+
+
+def test_an_open_event_lasts_to_the_end_of_the_capture() -> None:
+    assert Events(profile_of([("f", []), ("f", []), ("f", [])])).end_ps.tolist() == [1, 2, 100]
+
+
+def test_events_are_made_once_for_a_profile_and_for_what_is_added_to_it() -> None:
+    profile = profile_of([("f", [])])
+    made = Events.of(profile)
+    assert Events.of(profile.with_tables(lanes=schema.empty("lanes"))) is made
+    # other events are others, whatever was made before
+    other = profile.with_tables(events=profile_of([("g", []), ("g", [])])["events"])
+    assert Events.of(other).count == 2
+
+
+@given(st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=9))
+def test_distinct_rows_are_those_of_numpy(rows: list[tuple[int, int]]) -> None:
+    table = np.array(rows, np.int64)
+    keys, group = np.unique(table, axis=0, return_inverse=True)
+    first, found = distinct(table[:, 0], table[:, 1])
+    assert table[first].tolist() == keys.tolist()
+    assert found.tolist() == group.reshape(-1).tolist()
+    assert first.tolist() == [rows.index(tuple(key)) for key in keys.tolist()]
+
+
+@given(st.lists(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_among_is_membership(rows: list[int], known: set[int]) -> None:
+    found = among(np.array(rows, np.int64), np.array(sorted(known), np.int64))
+    assert found.tolist() == [row in known for row in rows]

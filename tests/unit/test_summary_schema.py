@@ -1,0 +1,194 @@
+"""summary.json and `diff --json`, version 1: whatever is made keeps the schema, and the schema keeps its fields."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.case_text import read_case
+from conformance.profile_tables import profile_of
+from schema_pages import PAGES, frozen_file, frozen_lines, page, read_schema
+from summary_contract import validator, violations
+from xprof_py.cli import main
+from xprof_py.postprocess.fleet.analysis import analyse, partials, reduce_partials
+from xprof_py.postprocess.hlo import peaks
+from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
+
+DATA = Path(__file__).parent.parent / "data" / "jax_cpu"
+RECORDED = sorted(file.name.split(".")[0] for file in DATA.glob("*.xplane.pb.gz"))
+CASES = sorted((Path(__file__).parent.parent / "conformance" / "cases").glob("*.case"))
+SAMPLES = ("planted_recompile", "planted_h2d", "transformer_blocking")
+
+
+@cache
+def summary_of(name: str) -> dict[str, Any]:
+    found = analyse([DATA / f"{name}.xplane.pb.gz"]).summary
+    read_back: dict[str, Any] = json.loads(json.dumps(found))
+    assert read_back == found, "a summary holds JSON values alone"
+    return found
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_summary_of_a_recorded_capture_keeps_the_schema(name: str) -> None:
+    assert violations(summary_of(name)) == []
+
+
+@pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)
+def test_the_summary_of_a_conformance_case_keeps_the_schema(file: Path) -> None:
+    part = partials(profile_of(read_case(file), "shard"))
+    assert violations(json.loads(json.dumps(reduce_partials([part], []).summary))) == []
+
+
+def test_the_summary_of_several_hosts_keeps_the_schema(tmp_path: Path) -> None:
+    """Unaligned clocks, a host that cannot be read, and peaks that are known."""
+    (tmp_path / "bad.xplane.pb").write_bytes(b"\x0a\xff\x01")
+    files = [DATA / f"planted_{name}.xplane.pb.gz" for name in ("compute", "memory")]
+    found = analyse([*files, tmp_path / "bad.xplane.pb"]).summary
+    assert found["clocks"][0]["offset_ns"] is None
+    assert violations(found) == []
+
+
+def test_peaks_keep_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"device": "CPU", "flops_per_s": {"f32": 50 * 10**9}, "memory_bytes_per_s": 20 * 10**9}
+    monkeypatch.setenv("XPROF_PY_PEAKS", json.dumps(known))
+    found = analyse([DATA / "planted_compute.xplane.pb.gz"]).summary
+    assert found["roofline"]["peaks"]
+    assert peaks.Peaks("x", "y").document().keys() <= found["roofline"]["peaks"][0].keys()
+    assert violations(found) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_says_what_the_schema_says(name: str) -> None:
+    """Every property with its type, unit and when it is null; `python tests/schema_pages.py` writes it."""
+    assert PAGES[name].read_text(encoding="utf-8").endswith(page(name))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_property_is_described(name: str) -> None:
+    def walk(schema: Any, path: str) -> Iterator[str]:
+        if isinstance(schema, dict):
+            for key, found in schema.get("properties", {}).items():
+                if not found.get("description"):
+                    yield f"{path}.{key} has no description"
+                nullable = "null" in str(found.get("type", "")) or {"type": "null"} in found.get("anyOf", ())
+                if nullable != bool(found.get("x-null")):
+                    yield f"{path}.{key} does not say when it is null, or says it and never is"
+            for key, found in schema.items():
+                yield from walk(found, f"{path}.{key}")
+        elif isinstance(schema, list):
+            for found in schema:
+                yield from walk(found, path)
+
+    assert list(walk(read_schema(name), "")) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_field_of_version_1_is_removed_or_changed(name: str) -> None:
+    """The lines of this file were written once and are added to alone."""
+    frozen = frozen_file(name).read_text(encoding="utf-8").splitlines()
+    assert len(frozen) > 50
+    assert set(frozen) - set(frozen_lines(name)) == set()
+
+
+PROMISED = """
+schema_version hosts[].host hosts[].hostname hosts[].process_index hosts[].devices hosts[].source
+steps.count steps.phases steps.missing[].step steps.missing[].host steps.missing[].why
+step_ms breakdown $quantiles.median $quantiles.p10 $quantiles.p90
+$class_amounts.exclusive_s $class_amounts.total_s $class_amounts.share lanes outside_steady
+verdict.bottleneck verdict.share verdict.step_ms verdict.step_ms_without verdict.evidence
+verdict.advice accounted
+clocks[].host clocks[].offset_ns clocks[].drift_ppm clocks[].error_ns clocks[].method clocks[].status
+straggler.host straggler.share straggler.lost_ms_per_step straggler.cause top_ops
+compiles.count compiles.total_s compiles.during_steps overhead diagnostics
+"""
+
+
+def test_the_frozen_fields_are_those_of_the_plan() -> None:
+    """What was promised before there was a schema."""
+    paths = {line.split(" ")[0] for line in frozen_file("summary").read_text(encoding="utf-8").splitlines()}
+    assert [path for path in PROMISED.split() if path not in paths] == []
+    assert {f"$breakdown.{name}" for name in CLASSES} <= paths
+    assert validator("summary").schema["properties"]["schema_version"]["const"] == SCHEMA_VERSION
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every object key of a JSON value, as the way to it; of a list the first entry alone."""
+    if isinstance(value, dict):
+        for key, found in value.items():
+            yield (*path, key)
+            yield from places(found, (*path, key))
+    elif isinstance(value, list) and value:
+        yield from places(value[0], (*path, 0))
+
+
+FREE_KEYS = ("overhead", "by_class", "without_ms", "flops_per_s", "by_name")
+"""Maps whose keys are data: one that is not there is no missing field."""
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_field_that_is_gone_or_of_another_type_is_noticed(name: str) -> None:
+    """Takes away, and replaces by something no field is, every single field of a real summary."""
+    summary = summary_of(name)
+    tried = 0
+    for way in places(summary):
+        optional = way[-2:-1] and way[-2] in (*FREE_KEYS, "op_phases")
+        optional = optional or (way[0] == "outside_steady" and way[1:] in (("warmup",), ("outlier",), ("partial",)))
+        for change in ("remove", "replace"):
+            if change == "remove" and optional:
+                continue
+            broken = copy.deepcopy(summary)
+            parent = broken
+            for key in way[:-1]:
+                parent = parent[key]
+            if change == "remove":
+                del parent[way[-1]]
+            else:
+                parent[way[-1]] = [True, [None]]
+            assert violations(broken), f"{way} {change}d, and nobody noticed"
+            tried += 1
+    assert tried > 200
+
+
+def test_fields_may_be_added_anywhere() -> None:
+    def extended(value: Any) -> Any:
+        if isinstance(value, list):
+            return [extended(found) for found in value]
+        if isinstance(value, dict):
+            free = {key: extended(found) for key, found in value.items()}
+            # Maps from data to numbers have no room for a field of another kind.
+            numbers = all(isinstance(found, int | float) for found in value.values())
+            return (
+                free if numbers or set(value) & {"train", "forward"} else {**free, "new": {"of": ["a later version"]}}
+            )
+        return value
+
+    assert violations(extended(summary_of("planted_recompile"))) == []
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("planted_input", "planted_recompile"),
+        ("mlp_async40", "mlp_async40"),
+        ("collectives_4dev", "transformer_async20"),
+    ],
+)
+def test_a_comparison_keeps_its_schema(
+    a: str, b: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [str(DATA / f"{name}.xplane.pb.gz") for name in (a, b)]
+    code = main(["diff", *files, "--json", "--fail-over", "5%", "--fail-over", "op=1%", "--fail-over", "compiler=1%"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == (3 if found["regression"] else 0)
+    assert violations(found, "diff") == []
+    assert {"a", "b"} <= found.keys()
+    if found["ops"]:
+        del found["ops"][0]["op_in_a"]
+        assert violations(found, "diff")
