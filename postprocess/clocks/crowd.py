@@ -19,6 +19,7 @@ that are bounded already: shortest paths in the graph of difference constraints 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -26,12 +27,15 @@ import numpy as np
 import numpy.typing as npt
 
 from xprof_py.postprocess.clocks.bounds import Bounds, Float64, Int64
-from xprof_py.postprocess.clocks.curve import Curve, Jump, bounded, fit_curve, fit_points, keeps_all
+from xprof_py.postprocess.clocks.curve import Curve, Jump, bounded, curve_of, fit_curve, keeps_all
+from xprof_py.postprocess.clocks.points import lines_through
 from xprof_py.postprocess.clocks.windows import LEAST_NOISE_NS
 
 TURNS = 40
 SETTLED_NS = 100.0
 """Turns end when no clock moves further than this."""
+FEW = 2048
+"""Collectives that first turns, and turns by bounds, look at."""
 SHORTEST_OF = 5
 """Collectives of least duration whose mean tells how late a clock's ends come."""
 JUMP_WINDOW = 20
@@ -67,16 +71,21 @@ def solve_crowd(meetings: Meetings, reference: int) -> list[Curve | None]:
     out: list[Curve | None] = [None] * len(base)
     if tied.sum() < 2:
         return out
-    crowd = _Crowd(meetings, np.flatnonzero(tied), [value for value in base if value is not None], reference)
-    crowd.settle(crowd.by_ends, windows=1)
-    if crowd.ends_are_simultaneous():
-        crowd.cut_at_jumps(crowd.by_ends)
-        crowd.settle(crowd.by_ends, windows=None)
+    whole = _Crowd(_together(meetings, tied, base), int(tied[:reference].sum()))
+    few = whole.some(np.linspace(0, whole.meetings - 1, min(whole.meetings, FEW)).astype(np.int64))
+    few.settle(few.by_ends, windows=1)
+    if few.ends_are_simultaneous():
+        few.cut_at_jumps(few.by_ends)
+        whole.go_on_from(few)
+        whole.settle(whole.by_ends, windows=None)
     else:
-        crowd.settle(crowd.by_bounds, windows=1)
-        crowd.cut_at_jumps(crowd.by_bounds)
-        crowd.settle(crowd.by_bounds, windows=None)
-    found = crowd.certified()
+        whole.go_on_from(few)
+        few = whole.some(whole.shortest(FEW))
+        few.settle(few.by_bounds, windows=1)
+        few.cut_at_jumps(few.by_bounds)
+        few.settle(few.by_bounds, windows=None)
+        whole.go_on_from(few)
+    found = whole.certified()
     for place, clock in enumerate(np.flatnonzero(tied).tolist()):
         out[clock] = found[place]
     return out
@@ -99,6 +108,46 @@ def _guess(meetings: Meetings, reference: int) -> list[int | None]:
     return base
 
 
+@dataclass(frozen=True)
+class _Stamps:
+    """What _Crowd looks at: clocks x collectives in order of time, ns since ``origin_ns``, without the first guess."""
+
+    origin_ns: int
+    base_ns: Int64
+    start_ns: Float64
+    end_ns: Float64
+    present: npt.NDArray[np.bool_]
+
+
+def _together(meetings: Meetings, tied: npt.NDArray[np.bool_], base: list[int | None]) -> _Stamps:
+    base_ns = np.array([value for value in base if value is not None], np.int64)
+    present = meetings.present[tied]
+    used = present.sum(axis=0) >= 2
+    present = present[:, used]
+    start = meetings.start_ns[tied][:, used] - base_ns[:, None]
+    end = meetings.end_ns[tied][:, used] - base_ns[:, None]
+    origin_ns = int(start[present].min())
+    start_ns = np.where(present, start - origin_ns, 0).astype(np.float64)
+    end_ns = np.where(present, end - origin_ns, 0).astype(np.float64)
+    order = np.argsort(_median_of_columns(end_ns, present), kind="stable")
+    if (order[1:] > order[:-1]).all():
+        return _Stamps(origin_ns, base_ns, start_ns, end_ns, present)
+    return _Stamps(origin_ns, base_ns, start_ns[:, order], end_ns[:, order], present[:, order])
+
+
+def _median_of_columns(values: Float64, present: npt.NDArray[np.bool_]) -> Float64:
+    """Per column the median of those present; of two clocks the lower, so that both keep their bounds."""
+    columns = np.ascontiguousarray(np.where(present, values, np.inf).T)
+    many = present.sum(axis=0)
+    if len(values) <= 2:
+        return columns.min(axis=1)
+    if (many == len(values)).all():
+        return np.median(columns, axis=1, overwrite_input=True)
+    columns.sort(axis=1)
+    at = np.arange(len(columns))
+    return (columns[at, (many - 1) // 2] + columns[at, many // 2]) / 2
+
+
 def _two_largest(values: Float64) -> tuple[Float64, Float64, Int64]:
     """Per column the largest, the second largest, and the row of the largest. ``values`` is used up."""
     who = values.argmax(axis=0)
@@ -114,79 +163,138 @@ class _Crowd:
     ``at_start`` and ``at_end`` are theta of every clock at its start and its end of every collective.
     """
 
-    def __init__(self, meetings: Meetings, clocks: Int64, base: list[int], reference: int) -> None:
-        self.base = np.array(base, np.int64)
-        self.reference = int(np.flatnonzero(clocks == reference)[0])
-        self.many = range(len(clocks))
-        present = meetings.present[clocks]
-        used = present.sum(axis=0) >= 2
-        self.present = present[:, used]
-        start = meetings.start_ns[clocks][:, used] - self.base[:, None]
-        end = meetings.end_ns[clocks][:, used] - self.base[:, None]
-        self.origin_ns = int(start[self.present].min())
-        self.start_ns = np.where(self.present, start - self.origin_ns, 0).astype(np.float64)
-        self.end_ns = np.where(self.present, end - self.origin_ns, 0).astype(np.float64)
+    def __init__(self, stamps: _Stamps, reference: int) -> None:
+        self.stamps, self.reference = stamps, reference
+        self.origin_ns, self.base = stamps.origin_ns, stamps.base_ns
+        self.start_ns, self.end_ns, self.present = stamps.start_ns, stamps.end_ns, stamps.present
+        self.many, self.meetings = range(len(self.base)), self.end_ns.shape[1]
         self.start_s, self.end_s = self.start_ns / 1e9, self.end_ns / 1e9
         self.span_s = float(self.end_s.max())
         self.mine = [np.flatnonzero(row) for row in self.present]
         # An end that comes late on one clock alone would pass for an offset: how long collectives last there tells it.
-        lasting = np.array(
-            [np.sort((self.end_ns - self.start_ns)[i, self.mine[i]])[:SHORTEST_OF].mean() for i in self.many]
-        )
-        self.late_end_ns = (lasting - lasting.min())[:, None]
+        self.late_end_ns = np.zeros((len(self.base), 1))
+        for place, mine in enumerate(self.mine):
+            lasting = (self.end_ns[place] - self.start_ns[place])[mine]
+            count = min(SHORTEST_OF, len(lasting))
+            self.late_end_ns[place] = np.partition(lasting, count - 1)[:count].mean()
+        self.late_end_ns -= self.late_end_ns.min()
         self.at_start, self.at_end = np.zeros_like(self.start_ns), np.zeros_like(self.end_ns)
-        self.jumps: list[list[Jump]] = [[] for _ in clocks]
-        self.curves: list[Curve | None] = [None] * len(clocks)
-        self.windows: list[int | None] = [None] * len(clocks)
+        self.jumps: list[list[Jump]] = [[] for _ in self.many]
+        self.curves: list[Curve | None] = [None] * len(self.base)
+
+    def some(self, columns: Int64) -> _Crowd:
+        """The same state of some of the collectives."""
+        stamps = self.stamps
+        few = _Crowd(
+            _Stamps(
+                stamps.origin_ns,
+                stamps.base_ns,
+                stamps.start_ns[:, columns],
+                stamps.end_ns[:, columns],
+                stamps.present[:, columns],
+            ),
+            self.reference,
+        )
+        few.span_s, few.late_end_ns = self.span_s, self.late_end_ns
+        few.at_start, few.at_end = self.at_start[:, columns], self.at_end[:, columns]
+        few.jumps, few.curves = self.jumps, self.curves
+        return few
+
+    def go_on_from(self, few: _Crowd) -> None:
+        """Take over where some of the collectives led to; find the jumps again among all."""
+        self.jumps, self.curves = few.jumps, few.curves
+        self._move(1.0, both=True)
+        if few.meetings < self.meetings:
+            for place in self.many:
+                self.jumps[place] = [self._moved(place, found) for found in self.jumps[place]]
+
+    def shortest(self, count: int) -> Int64:
+        """Collectives that bind most: in equal numbers along the capture, those that last least once all are there."""
+        if count >= self.meetings:
+            return np.arange(self.meetings)
+        self.prepare()
+        lasting = self.earliest - self.latest
+        stretches = np.array_split(np.arange(self.meetings), count // 8)
+        picked = [part[np.argsort(lasting[part], kind="stable")[:8]] for part in stretches]
+        return np.sort(np.concatenate(picked))
 
     # --- one turn -----------------------------------------------------------------------------------------------------
 
-    def settle(self, fit: Callable[[int, int | None], Curve | None], windows: int | None) -> None:
+    def settle(self, fit: Callable[[Int64 | None], list[Curve | None]], windows: int | None) -> None:
         """Turns until no clock moves any more.
 
         ``fit``: by_ends or by_bounds. ``windows``: how many a piece has; None lets each clock choose, once.
         """
-        self.windows = [windows] * len(self.many)
-        for turn in range(TURNS):
-            self.prepare()
-            for place in self.many:
-                self.curves[place] = curve = fit(place, self.windows[place])
-                if curve is not None and len(curve.pieces) == 1:
-                    self.windows[place] = curve.pieces[0].windows
+        counts = None if windows is None else np.full(len(self.many), windows)
+        for _ in range(TURNS):
+            self.curves = fit(counts)
+            if counts is None:
+                counts = np.array([curve.pieces[0].windows if curve is not None else 1 for curve in self.curves])
             # Two clocks that both move the whole way change places: each goes half of it.
-            if self._move(1.0 if turn == 0 and fit == self.by_ends else 0.5) < SETTLED_NS:
+            if self._move(1.0 if fit == self.by_ends else 0.5, both=fit != self.by_ends) < SETTLED_NS:
                 break
+        self._move(1.0, both=True)
 
     def prepare(self) -> None:
-        """What all clocks of a turn look at: the median end, the latest start, the earliest end, the second of each."""
-        ends = self.end_ns - self.late_end_ns - self.at_end
-        ends[~self.present] = np.nan
-        self.median_end = np.nanmedian(ends, axis=0) if len(self.many) > 2 else np.nanmin(ends, axis=0)
-        ends[~self.present] = np.inf
+        """What bounds a clock: the latest start and the earliest end, and the second of each."""
+        ends = np.where(self.present, self.end_ns - self.late_end_ns - self.at_end, np.inf)
         earliest, next_end, self.whose = _two_largest(-ends)
         self.earliest, self.next_end = -earliest, -next_end
-        starts = self.start_ns - self.at_start
-        starts[~self.present] = -np.inf
+        starts = np.where(self.present, self.start_ns - self.at_start, -np.inf)
         self.latest, self.next_start, self.who = _two_largest(starts)
 
-    def by_ends(self, place: int, windows: int | None) -> Curve | None:
-        """A clock by its ends against the median of all ends."""
-        mine = self.mine[place]
-        ends = (self.end_ns[place] - self.late_end_ns[place] - self.median_end)[mine]
-        return fit_points(
-            self.end_s[place, mine],
-            ends,
-            origin_ns=self.origin_ns,
-            begin_s=0.0,
-            end_s=self.span_s,
-            jumps=self.jumps[place],
-            windows=windows,
-        )
+    def beyond_median(self) -> Float64:
+        """Every end beyond the median end of its collective."""
+        ends = self.end_ns - self.late_end_ns
+        return ends - _median_of_columns(ends - self.at_end, self.present)
 
-    def by_bounds(self, place: int, windows: int | None) -> Curve | None:
-        """A clock half way between the bounds that the others set it."""
-        bounds = self._bounds(place, self.late_end_ns[place, 0])
-        return fit_curve(bounds, begin_s=0.0, end_s=self.span_s, jumps=self.jumps[place], windows=windows)
+    def by_ends(self, windows: Int64 | None) -> list[Curve | None]:
+        """Every clock by its ends against the median of all ends."""
+        ends = self.beyond_median()
+        column_s = np.maximum.accumulate(_median_of_columns(self.end_s, self.present))
+        out: list[Curve | None] = [None] * len(self.many)
+        whole = [place for place in self.many if not self.jumps[place]]
+        groups = [(np.array(whole), column_s, [0.0, self.span_s])] if whole else []
+        for place in self.many:
+            if self.jumps[place]:
+                cuts = [0.0, *(jump.at_s for jump in self.jumps[place]), self.span_s]
+                groups.append((np.array([place]), np.where(self.present[place], self.end_s[place], column_s), cuts))
+        for rows, times, cuts in groups:
+            edges = np.searchsorted(times, cuts[1:-1])
+            parts = []
+            for columns, (begin_s, end_s) in zip(
+                (slice(*reach) for reach in itertools.pairwise((0, *edges.tolist(), len(times)))),
+                itertools.pairwise(cuts),
+                strict=True,
+            ):
+                parts.append(
+                    lines_through(
+                        self.end_s[rows, columns],
+                        ends[rows, columns],
+                        self.present[rows, columns],
+                        times[columns],
+                        begin_s=begin_s,
+                        end_s=end_s,
+                        counts=None if windows is None or len(cuts) > 2 else windows[rows],
+                    )
+                )
+            for place, *levels in zip(rows.tolist(), *parts, strict=True):
+                out[place] = curve_of(self.origin_ns, 0, levels, cuts, self.jumps[place])
+        return out
+
+    def by_bounds(self, windows: Int64 | None) -> list[Curve | None]:
+        """Every clock half way between the bounds that the others set it."""
+        self.prepare()
+        return [
+            fit_curve(
+                self._bounds(place, self.late_end_ns[place, 0]),
+                begin_s=0.0,
+                end_s=self.span_s,
+                jumps=self.jumps[place],
+                windows=None if windows is None else int(windows[place]),
+            )
+            for place in self.many
+        ]
 
     def _bounds(self, place: int, late_ns: float) -> Bounds:
         """Of a clock against the crowd. A collective without another participant says nothing."""
@@ -198,14 +306,17 @@ class _Crowd:
         low_s, low_ns = self.start_s[place, low], (self.start_ns[place] - others_end)[low]
         return Bounds(self.origin_ns, 0, *_in_order(up_s, up_ns), *_in_order(low_s, low_ns))
 
-    def _move(self, share: float) -> float:
-        """Towards the new curves, seen from the reference; how far the furthest clock moved, in ns."""
+    def _move(self, share: float, *, both: bool) -> float:
+        """Towards the new curves, seen from the reference; how far the furthest clock moved, in ns.
+
+        ``both``: starts as well; by ends alone they do not matter.
+        """
         anchor = self.curves[self.reference]
         moved = 0.0
-        for place, curve in enumerate(self.curves):
-            if curve is None:
-                continue
-            for at, times in ((self.at_start, self.start_s), (self.at_end, self.end_s)):
+        for at, times in ((self.at_end, self.end_s), (self.at_start, self.start_s))[: 2 if both else 1]:
+            for place, curve in enumerate(self.curves):
+                if curve is None:
+                    continue
                 wanted = curve.values(times[place])
                 if anchor is not None:
                     wanted -= anchor.values(times[place])
@@ -217,20 +328,19 @@ class _Crowd:
     def ends_are_simultaneous(self) -> bool:
         """Whether ends scatter far less around their medians than the shortest collectives last."""
         self.prepare()
-        between = self.end_ns - self.late_end_ns - self.at_end - self.median_end
+        between = self.beyond_median() - self.at_end
         scatter = 1.4826 * float(np.median(np.abs(between[self.present])))
         return scatter < float(np.quantile(self.earliest - self.latest, LEAST_DURATIONS)) * SIMULTANEOUS
 
     # --- jumps --------------------------------------------------------------------------------------------------------
 
-    def cut_at_jumps(self, fit: Callable[[int, int | None], Curve | None]) -> None:
+    def cut_at_jumps(self, fit: Callable[[Int64 | None], list[Curve | None]]) -> None:
         """Where lines cannot keep all bounds: cut the clock whose ends leap furthest beyond their noise, and try again.
 
         A clock that leaps spoils the bounds of all others, so the medians of ends decide which it was.
         """
         for _ in range(MOST_JUMPS):
-            self.prepare()
-            if all(keeps_all(curve) for curve in map(self.by_bounds, self.many, [1] * len(self.many)) if curve):
+            if all(keeps_all(curve) for curve in self.by_bounds(np.ones(len(self.many), np.int64)) if curve):
                 return
             candidates = [found for place in self.many if (found := self._largest_leap(place)) is not None]
             if not candidates:
@@ -263,7 +373,7 @@ class _Crowd:
     @functools.cached_property
     def first_median(self) -> Float64:
         """Per collective the median end of its participants by the first guess: no later fit can spoil it."""
-        return np.nanmedian(np.where(self.present, self.end_ns, np.nan), axis=0)
+        return _median_of_columns(self.end_ns, self.present)
 
     def _begin_with_medians(self) -> None:
         for place, jumps in enumerate(self.jumps):
@@ -285,8 +395,7 @@ class _Crowd:
         times = self.end_s[place, mine]
         sides = [replace(curve, pieces=(piece,), jumps=()).values(times) for piece in curve.pieces[which : which + 2]]
         cuts = [-np.inf, *(found.at_s for found in curve.jumps), np.inf]
-        self.prepare()
-        ends = (self.end_ns[place] - self.late_end_ns[place] - self.median_end)[mine]
+        ends = self.beyond_median()[place, mine]
         inside = np.flatnonzero((times > cuts[which]) & (times < cuts[which + 2]))
         better_before = (np.abs(ends - sides[1]) - np.abs(ends - sides[0]))[inside]
         last = int(np.argmax(np.cumsum(better_before)))

@@ -21,11 +21,11 @@ from xprof_py.postprocess.clocks.bounds import Bounds, Float64
 from xprof_py.postprocess.clocks.margin import fit_line
 from xprof_py.postprocess.clocks.windows import (
     EVERY_SLOPE,
+    Level,
     LevelOf,
     best_level,
     between_bounds,
     polyline,
-    through_points,
 )
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -119,40 +119,29 @@ def fit_curve(
     return _curve(bounds.origin_ns, bounds.base_ns, fits, cuts, jumps, windows)
 
 
-def fit_points(
-    t_s: Float64,
-    y_ns: Float64,
-    *,
-    origin_ns: int,
-    begin_s: float,
-    end_s: float,
-    jumps: Sequence[Jump],
-    windows: int | None,
-) -> Curve | None:
-    """Fit the clock through points (times, theta), with no certified interval; arguments as of ``fit_curve``."""
-    order = np.argsort(t_s, kind="stable")
-    t_s, y_ns = t_s[order], y_ns[order]
-    cuts = [begin_s, *(jump.at_s for jump in jumps), end_s]
-    fits = []
-    for low, high in _reaches(cuts):
-        inside = slice(*np.searchsorted(t_s, (low, high)))
-        fits.append(through_points(t_s[inside], y_ns[inside]))
-    return _curve(origin_ns, 0, fits, cuts, jumps, windows)
-
-
 def _curve(
     origin_ns: int, base_ns: int, fits: Sequence[LevelOf], cuts: list[float], jumps: Sequence[Jump], windows: int | None
 ) -> Curve | None:
+    levels = [
+        best_level(fit, low, high, windows) for fit, (low, high) in zip(fits, itertools.pairwise(cuts), strict=True)
+    ]
+    return curve_of(origin_ns, base_ns, levels, cuts, jumps)
+
+
+def curve_of(
+    origin_ns: int, base_ns: int, levels: Sequence[Level | None], cuts: Sequence[float], jumps: Sequence[Jump]
+) -> Curve | None:
+    """The curve of a level per stretch from cut to cut; None where a stretch has none."""
     pieces = []
-    for fit, (low, high) in zip(fits, itertools.pairwise(cuts), strict=True):
-        level = best_level(fit, low, high, windows)
-        if level is not None:
-            # Where no line keeps the bounds nothing is certain.
-            lowest = np.where(np.isnan(level.low_ns), -np.inf, level.low_ns)
-            highest = np.where(np.isnan(level.high_ns), np.inf, level.high_ns)
-            noise = float(level.noise_ns.max())
-            pieces.append(Piece(low, high, level.knot_s, level.value_ns, lowest, highest, level.count, noise))
-    return Curve(origin_ns, base_ns, tuple(pieces), tuple(jumps)) if pieces else None
+    for level, (low, high) in zip(levels, itertools.pairwise(cuts), strict=True):
+        if level is None:
+            return None
+        # Where no line keeps the bounds nothing is certain.
+        lowest = np.where(np.isnan(level.low_ns), -np.inf, level.low_ns)
+        highest = np.where(np.isnan(level.high_ns), np.inf, level.high_ns)
+        noise = float(level.noise_ns.max())
+        pieces.append(Piece(low, high, level.knot_s, level.value_ns, lowest, highest, level.count, noise))
+    return Curve(origin_ns, base_ns, tuple(pieces), tuple(jumps))
 
 
 def _reaches(cuts: list[float]) -> list[tuple[float, float]]:

@@ -25,7 +25,6 @@ LEAST_NOISE_NS = 50.0
 ALONE = 7
 """Knots between the ends of a piece that is one line."""
 EVERY_SLOPE = (-MAX_RATE_NS_PER_S, MAX_RATE_NS_PER_S)
-CLIP = 4.0
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def between_bounds(bounds: Bounds, slope: float | None, slopes: tuple[float, flo
         edges = np.linspace(begin_s, end_s, count + 1)
         edges[0], edges[-1] = -np.inf, np.inf
         columns: list[list[Float64]] = [[], [], [], [], []]
-        for index, times in enumerate(_knots(begin_s, end_s, count)):
+        for index, times in enumerate(knots_of(begin_s, end_s, count)):
             part = bounds.window(float(edges[index]), float(edges[index + 1]))
             if count > 1 and min(len(part.upper_s), len(part.lower_s)) < FEWEST:
                 return None
@@ -96,7 +95,7 @@ def between_bounds(bounds: Bounds, slope: float | None, slopes: tuple[float, flo
     return level_of
 
 
-def _knots(begin_s: float, end_s: float, count: int) -> list[Float64]:
+def knots_of(begin_s: float, end_s: float, count: int) -> list[Float64]:
     """Per window: its middle, and the outer edges of the piece. A lone window has knots all along, because its interval
     is narrower in the middle."""
     if count == 1:
@@ -121,43 +120,10 @@ def _margin_noise(bounds: Bounds, line: Line) -> float:
     return float(np.hypot(*parts))
 
 
-def through_points(t_s: Float64, y_ns: Float64) -> LevelOf:
-    """Least squares without the points beyond four times the scatter. Nothing is certain about such lines."""
-
-    def level_of(begin_s: float, end_s: float, count: int) -> Level | None:
-        edges = np.linspace(begin_s, end_s, count + 1)[1:-1]
-        starts = np.concatenate(([0], np.searchsorted(t_s, edges)))
-        if np.diff(np.append(starts, len(t_s))).min() < (2 if count == 1 else FEWEST):
-            return None
-        which = np.repeat(np.arange(count), np.diff(np.append(starts, len(t_s))))
-        weight = np.ones(len(t_s))
-        for _ in range(3):
-            many = np.add.reduceat(weight, starts)
-            middle = np.add.reduceat(weight * t_s, starts) / many
-            level = np.add.reduceat(weight * y_ns, starts) / many
-            t = t_s - middle[which]
-            spread = np.add.reduceat(weight * t * t, starts)
-            slope = np.add.reduceat(weight * t * (y_ns - level[which]), starts) / np.where(spread > 0, spread, 1.0)
-            distance = np.abs(y_ns - level[which] - slope[which] * t)
-            scatter = 1.4826 * float(np.median(distance))
-            weight = (distance <= max(CLIP * scatter, LEAST_NOISE_NS)).astype(np.float64)
-            if np.add.reduceat(weight, starts).min() < 2:
-                return None
-        knots = _knots(begin_s, end_s, count)
-        of = np.repeat(np.arange(count), [len(times) for times in knots])
-        knot_s = np.concatenate(knots)
-        value = level[of] + slope[of] * (knot_s - middle[of])
-        noise = np.maximum(scatter / np.sqrt(many), LEAST_NOISE_NS)[of]
-        everywhere = np.full(len(value), np.inf)
-        return Level(count, knot_s, value, -everywhere, everywhere, noise)
-
-    return level_of
-
-
 def polyline(t_s: Float64, knot_s: Float64, value_ns: Float64) -> Float64:
-    """Straight between knots, and on from the outer two."""
+    """Straight between knots, and on from the outer two. ``value_ns`` may have rows: ... x knots gives ... x times."""
     if len(knot_s) == 1:
-        return np.full(len(t_s), value_ns[0])
+        return np.repeat(value_ns, len(t_s), axis=-1)
     place = np.clip(np.searchsorted(knot_s, t_s, side="right") - 1, 0, len(knot_s) - 2)
     slope = np.diff(value_ns) / np.diff(knot_s)
-    return value_ns[place] + slope[place] * (t_s - knot_s[place])
+    return value_ns[..., place] + slope[..., place] * (t_s - knot_s[place])
