@@ -36,6 +36,9 @@ SETTLED_NS = 100.0
 """Turns end when no clock moves further than this."""
 FEW = 2048
 """Collectives that first turns, and turns by bounds, look at."""
+PICKED = 8
+"""Collectives of a stretch that are looked at where few are enough: those that bind most."""
+ALL = slice(None)
 SHORTEST_OF = 5
 """Collectives of least duration whose mean tells how late a clock's ends come."""
 JUMP_WINDOW = 20
@@ -47,6 +50,8 @@ SIMULTANEOUS = 0.2
 """Of the shortest duration: what ends on a host differ by for reasons of its own stays within their scatter."""
 LEAST_DURATIONS = 0.05
 """The share of collectives that may last less than what counts as the shortest: a median end can come early."""
+TIGHTER = 0.9
+"""Bounds are carried on while one becomes a tenth narrower."""
 ROUNDS = 8
 """How many clocks away from the reference a bound is carried at most."""
 
@@ -77,7 +82,7 @@ def solve_crowd(meetings: Meetings, reference: int) -> list[Curve | None]:
     if few.ends_are_simultaneous():
         few.cut_at_jumps(few.by_ends)
         whole.go_on_from(few)
-        whole.settle(whole.by_ends, windows=None)
+        whole.settle(whole.by_ends, windows=None, turns=2)
     else:
         whole.go_on_from(few)
         few = whole.some(whole.shortest(FEW))
@@ -203,7 +208,7 @@ class _Crowd:
     def go_on_from(self, few: _Crowd) -> None:
         """Take over where some of the collectives led to; find the jumps again among all."""
         self.jumps, self.curves = few.jumps, few.curves
-        self._move(1.0, both=True)
+        self._move(1.0, both=False)
         if few.meetings < self.meetings:
             for place in self.many:
                 self.jumps[place] = [self._moved(place, found) for found in self.jumps[place]]
@@ -214,26 +219,26 @@ class _Crowd:
             return np.arange(self.meetings)
         self.prepare()
         lasting = self.earliest - self.latest
-        stretches = np.array_split(np.arange(self.meetings), count // 8)
-        picked = [part[np.argsort(lasting[part], kind="stable")[:8]] for part in stretches]
-        return np.sort(np.concatenate(picked))
+        return np.sort(np.concatenate(_least_of_stretches(lasting[None], count // PICKED), axis=1)[0])
 
     # --- one turn -----------------------------------------------------------------------------------------------------
 
-    def settle(self, fit: Callable[[Int64 | None], list[Curve | None]], windows: int | None) -> None:
+    def settle(
+        self, fit: Callable[[Int64 | None], list[Curve | None]], windows: int | None, turns: int = TURNS
+    ) -> None:
         """Turns until no clock moves any more.
 
-        ``fit``: by_ends or by_bounds. ``windows``: how many a piece has; None lets each clock choose, once.
+        ``fit``: by_ends or by_bounds. ``windows``: how many a piece has; None lets each clock choose, once. ``turns``:
+        at most so many; from settled lines the second already sees what the bends are.
         """
         counts = None if windows is None else np.full(len(self.many), windows)
-        for _ in range(TURNS):
+        for _ in range(turns):
             self.curves = fit(counts)
             if counts is None:
                 counts = np.array([curve.pieces[0].windows if curve is not None else 1 for curve in self.curves])
-            # Two clocks that both move the whole way change places: each goes half of it.
+            # Two clocks that both move the whole way by their bounds change places: each goes half of it.
             if self._move(1.0 if fit == self.by_ends else 0.5, both=fit != self.by_ends) < SETTLED_NS:
                 break
-        self._move(1.0, both=True)
 
     def prepare(self) -> None:
         """What bounds a clock: the latest start and the earliest end, and the second of each."""
@@ -296,20 +301,22 @@ class _Crowd:
             for place in self.many
         ]
 
-    def _bounds(self, place: int, late_ns: float) -> Bounds:
+    def _bounds(self, place: int, late_ns: float, columns: Int64 | slice = ALL) -> Bounds:
         """Of a clock against the crowd. A collective without another participant says nothing."""
-        others_start = np.where(self.who == place, self.next_start, self.latest)
-        others_end = np.where(self.whose == place, self.next_end, self.earliest)
-        up = self.present[place] & np.isfinite(others_start)
-        low = self.present[place] & np.isfinite(others_end)
-        up_s, up_ns = self.end_s[place, up], (self.end_ns[place] - late_ns - others_start)[up]
-        low_s, low_ns = self.start_s[place, low], (self.start_ns[place] - others_end)[low]
-        return Bounds(self.origin_ns, 0, *_in_order(up_s, up_ns), *_in_order(low_s, low_ns))
+        others_start = np.where(self.who[columns] == place, self.next_start[columns], self.latest[columns])
+        others_end = np.where(self.whose[columns] == place, self.next_end[columns], self.earliest[columns])
+        start_ns, end_ns = self.start_ns[place, columns], self.end_ns[place, columns]
+        up = self.present[place, columns] & np.isfinite(others_start)
+        low = self.present[place, columns] & np.isfinite(others_end)
+        upper_ns, lower_ns = (end_ns - late_ns - others_start)[up], (start_ns - others_end)[low]
+        return Bounds(
+            self.origin_ns, 0, *_in_order(end_ns[up] / 1e9, upper_ns), *_in_order(start_ns[low] / 1e9, lower_ns)
+        )
 
     def _move(self, share: float, *, both: bool) -> float:
         """Towards the new curves, seen from the reference; how far the furthest clock moved, in ns.
 
-        ``both``: starts as well; by ends alone they do not matter.
+        ``both``: starts by themselves; else they move as their ends, which is good enough for finding short collectives.
         """
         anchor = self.curves[self.reference]
         moved = 0.0
@@ -323,6 +330,8 @@ class _Crowd:
                 step = (wanted - at[place]) * share
                 moved = max(moved, float(np.abs(step[self.mine[place]]).max(initial=0.0)))
                 at[place] += step
+        if not both:
+            self.at_start = self.at_end.copy()
         return moved
 
     def ends_are_simultaneous(self) -> bool:
@@ -414,6 +423,7 @@ class _Crowd:
             if curve is not None:
                 self.at_start[place] = curve.values(self.start_s[place])
                 self.at_end[place] = curve.values(self.end_s[place])
+        binding = self._binding()
         low, high = np.full_like(self.end_ns, -np.inf), np.full_like(self.end_ns, np.inf)
         low[self.reference] = high[self.reference] = 0.0
         for _ in range(min(len(self.many), ROUNDS)):
@@ -429,19 +439,31 @@ class _Crowd:
             for place, curve in enumerate(out):
                 within = None
                 if curve is not None and place != self.reference:
-                    within = bounded(curve, self._bounds(place, 0.0))
+                    within = bounded(curve, self._bounds(place, 0.0, binding[place]))
                 if within is None:
                     continue
                 out[place] = within
                 lowest, highest = within.extremes(self.end_s[place])
                 value = within.values(self.end_s[place])
-                before = (high - low)[place].max()
+                before = (high[place] - low[place]).max()
                 low[place] = np.maximum(low[place], lowest - value)
                 high[place] = np.minimum(high[place], highest - value)
-                tighter = tighter or bool((high - low)[place].max() < 0.95 * before)
+                tighter = tighter or bool((high[place] - low[place]).max() < TIGHTER * before)
             if not tighter:
                 break
         return out
+
+    def _binding(self) -> list[Int64 | slice]:
+        """Per clock the collectives that can bind it: where it started last or ended first, or the reference started
+        last. Fewer bounds are as certain, only wider."""
+        if self.meetings <= FEW:
+            return [ALL] * len(self.many)
+        self.prepare()
+        wide = np.where(self.present, self.end_ns - self.at_end - self.latest, np.inf)
+        upper = np.concatenate(_least_of_stretches(wide, FEW // 4 // PICKED), axis=1)
+        wide = np.where(self.present, self.earliest - self.start_ns + self.at_start, np.inf)
+        lower = np.concatenate(_least_of_stretches(wide, FEW // 4 // PICKED), axis=1)
+        return [np.unique(np.concatenate((*pair, lower[self.reference]))) for pair in zip(upper, lower, strict=True)]
 
     def _seen_from(self, curve: Curve | None, anchor: Curve | None, place: int) -> Curve | None:
         if curve is None:
@@ -455,6 +477,14 @@ class _Crowd:
                 edge = np.full(len(value), np.inf)
             pieces.append(replace(piece, value_ns=value, low_ns=value - edge, high_ns=value + edge))
         return replace(curve, base_ns=int(self.base[place]), pieces=tuple(pieces))
+
+
+def _least_of_stretches(values: Float64, count: int) -> list[Int64]:
+    """Columns of the least values of each row, as many in each of ``count`` stretches of equal length."""
+    return [
+        part[np.argpartition(values[:, part], PICKED - 1, axis=1)[:, :PICKED]]
+        for part in np.array_split(np.arange(values.shape[1]), count)
+    ]
 
 
 def _in_order(t_s: Float64, value_ns: Float64) -> tuple[Float64, Float64]:

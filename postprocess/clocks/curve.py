@@ -95,6 +95,8 @@ class Curve:
         return np.maximum(high - value, value - low)
 
     def _read(self, t_s: Float64, column: str) -> Float64:
+        if len(self.pieces) == 1:
+            return polyline(t_s, self.pieces[0].knot_s, getattr(self.pieces[0], column))
         out = np.zeros(len(t_s))
         which = np.searchsorted([piece.end_s for piece in self.pieces[:-1]], t_s, side="right")
         for index, piece in enumerate(self.pieces):

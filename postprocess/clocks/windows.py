@@ -124,6 +124,13 @@ def polyline(t_s: Float64, knot_s: Float64, value_ns: Float64) -> Float64:
     """Straight between knots, and on from the outer two. ``value_ns`` may have rows: ... x knots gives ... x times."""
     if len(knot_s) == 1:
         return np.repeat(value_ns, len(t_s), axis=-1)
+    if value_ns.ndim == 1 and np.isfinite(value_ns).all():
+        out = np.interp(t_s, knot_s, value_ns)
+        for beyond, edge, other in ((t_s < knot_s[0], 0, 1), (t_s > knot_s[-1], -1, -2)):
+            if beyond.any():
+                slope = (value_ns[edge] - value_ns[other]) / (knot_s[edge] - knot_s[other])
+                out[beyond] = value_ns[edge] + slope * (t_s[beyond] - knot_s[edge])
+        return out
     place = np.clip(np.searchsorted(knot_s, t_s, side="right") - 1, 0, len(knot_s) - 2)
     slope = np.diff(value_ns) / np.diff(knot_s)
     return value_ns[..., place] + slope[..., place] * (t_s - knot_s[place])
