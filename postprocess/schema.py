@@ -344,6 +344,29 @@ TABLES: dict[str, pa.Schema] = {
         ("stack", pa.int32(), True),
         ("evidence", pa.string()),
     ),
+    # --- clocks ---------------------------------------------------------------------------------------------------
+    # Stamps that two processes exchanged, as each clock showed them: t1 `host` sends, t2 `peer` receives, t3 it answers,
+    # t4 `host` has the answer. UTC ns.
+    "clock_samples": _schema(
+        ("host", pa.string()),
+        ("peer", pa.string()),
+        ("t1_ns", pa.int64()),
+        ("t2_ns", pa.int64()),
+        ("t3_ns", pa.int64()),
+        ("t4_ns", pa.int64()),
+    ),
+    # Straight stretches that tile the capture of every clock that is tied to the reference (clocks/clock_map.py). What
+    # the clock shows at `t` in [begin_ns, end_ns), its own UTC ns, is ahead of the reference by
+    # offset_ns + drift_ppm * 1e-6 * (t - begin_ns), wrong by at most `error_ns` (half-width; null: no bound is known).
+    "clock_map": _schema(
+        ("domain", pa.string()),
+        ("begin_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("offset_ns", pa.int64()),
+        ("drift_ppm", pa.float64()),
+        ("error_ns", pa.int64(), True),
+        ("method", pa.string()),
+    ),
     # One row per window and class: the partial of the breakdown analysis. The exclusive picoseconds of a window sum to
     # its length exactly. `total`: covered or not; `foreign`: by work of other steps. Head and tail have no number.
     "breakdown": _schema(

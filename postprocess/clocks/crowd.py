@@ -5,15 +5,15 @@ crowd: its end is not before the latest start of the others, its start not after
 need the clocks that are sought; they are found in turns, from a first guess: all wait for the last, so collectives end
 at about the same time everywhere, while starts differ by whatever the hosts did before.
 
-* Where ends scatter by less than a fifth of what the shortest collectives last, they are as good as simultaneous: a clock is fitted to its
-  ends against the median of all ends.
+* Where ends scatter by less than a fifth of what the shortest collectives last, they are as good as simultaneous: a
+  clock is fitted to its ends against the median of all ends.
 * Else ends are late by what woke the hosts up, and only bounds can be trusted. The turns end where each host lies half
   way between its bounds. That is not biased by late hosts, but by what makes one host's collectives shorter than
   another's: nothing in the stamps tells such a difference from an offset. The part of it that shows in how long
   collectives last on a host is taken out first.
 
-The certified interval holds what is left. It is carried from the reference outwards, host by host, each bounded by those
-that are bounded already: shortest paths in the graph of difference constraints (Bellman-Ford).
+The certified interval holds what is left. It is carried from the reference outwards, host by host, each bounded by
+those that are bounded already: shortest paths in the graph of difference constraints (Bellman-Ford).
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def solve_crowd(meetings: Meetings, reference: int) -> list[Curve | None]:
         whole.go_on_from(few)
     found = whole.certified()
     for place, clock in enumerate(np.flatnonzero(tied).tolist()):
-        out[clock] = found[place]
+        curve = found[place]
+        # Here time was counted without the first guess.
+        out[clock] = curve and replace(curve, origin_ns=curve.origin_ns + curve.base_ns)
     return out
 
 
@@ -316,7 +318,7 @@ class _Crowd:
     def _move(self, share: float, *, both: bool) -> float:
         """Towards the new curves, seen from the reference; how far the furthest clock moved, in ns.
 
-        ``both``: starts by themselves; else they move as their ends, which is good enough for finding short collectives.
+        ``both``: starts by themselves; else they move as their ends, good enough for finding short collectives.
         """
         anchor = self.curves[self.reference]
         moved = 0.0

@@ -2,8 +2,8 @@
 
 A clock is a line over a short while only: temperature bends it by some tenths of a ppm, and setting it makes a jump.
 
-* **Jumps.** Where no line fits the bounds, the earliest bounds that contradict one another are found, and the clock is cut
-  there; each side is fitted by itself.
+* **Jumps.** Where no line fits the bounds, the earliest bounds that contradict one another are found, and the clock is
+  cut there; each side is fitted by itself.
 * **Bends.** Within a piece, lines are fitted in windows that are as long as the bend allows (windows.py).
 
 What is certified: over one window the clock is a line. Then every line that keeps all bounds is possible, and no other.

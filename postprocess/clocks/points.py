@@ -1,7 +1,7 @@
 """Curves through points: the clocks' ends of collectives against the median end, all clocks at once.
 
-As in windows.py lines are fitted in 1, 2, 4 ... windows and the longest are taken that agree with all shorter ones. Sums
-over the shortest windows are enough for all longer ones. Nothing is certain about such lines.
+As in windows.py lines are fitted in 1, 2, 4 ... windows and the longest are taken that agree with all shorter ones.
+Sums over the shortest windows are enough for all longer ones. Nothing is certain about such lines.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def lines_through(
 ) -> list[Level | None]:
     """Least squares per clock without the points beyond four times the scatter; None for a clock of one point.
 
-    ``t_s``, ``y_ns``, ``present``: clocks x collectives. ``column_s``: when each collective was, rising: windows are cut
-    by it, for all clocks alike. ``counts``: windows per clock (powers of two); without, what the rule chooses.
+    ``t_s``, ``y_ns``, ``present``: clocks x collectives. ``column_s``: when each collective was, rising: windows are
+    cut by it, for all clocks alike. ``counts``: windows per clock (powers of two); without, what the rule chooses.
     """
     finest = 1
     while (end_s - begin_s) / (2 * finest) >= SHORTEST_S and _fewest(column_s, begin_s, end_s, 2 * finest) >= FEWEST:

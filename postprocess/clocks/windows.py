@@ -132,5 +132,8 @@ def polyline(t_s: Float64, knot_s: Float64, value_ns: Float64) -> Float64:
                 out[beyond] = value_ns[edge] + slope * (t_s[beyond] - knot_s[edge])
         return out
     place = np.clip(np.searchsorted(knot_s, t_s, side="right") - 1, 0, len(knot_s) - 2)
-    slope = np.diff(value_ns) / np.diff(knot_s)
-    return value_ns[..., place] + slope[..., place] * (t_s - knot_s[place])
+    before, behind = value_ns[..., place], value_ns[..., place + 1]
+    infinite = np.where(np.isfinite(before), behind, before)
+    finite = np.isfinite(infinite)
+    rise = np.where(finite, behind, 0.0) - np.where(finite, before, 0.0)
+    return np.where(finite, before, infinite) + rise / np.diff(knot_s)[place] * (t_s - knot_s[place])
