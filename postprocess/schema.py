@@ -345,8 +345,8 @@ TABLES: dict[str, pa.Schema] = {
         ("evidence", pa.string()),
     ),
     # --- clocks ---------------------------------------------------------------------------------------------------
-    # Stamps that two processes exchanged, as each clock showed them: t1 `host` sends, t2 `peer` receives, t3 it answers,
-    # t4 `host` has the answer. UTC ns.
+    # Stamps that two processes exchanged, as each clock showed them: t1 `host` sends, t2 `peer` receives, t3 it
+    # answers, t4 `host` has the answer. UTC ns.
     "clock_samples": _schema(
         ("host", pa.string()),
         ("peer", pa.string()),

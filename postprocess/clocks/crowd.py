@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from xprof_py.postprocess.clocks.bounds import Bounds, Float64, Int64
 from xprof_py.postprocess.clocks.curve import Curve, Jump, bounded, curve_of, fit_curve, keeps_all
+from xprof_py.postprocess.clocks.joined_curves import apart, flat_curve
 from xprof_py.postprocess.clocks.points import lines_through
 from xprof_py.postprocess.clocks.windows import LEAST_NOISE_NS
 
@@ -316,11 +317,13 @@ class _Crowd:
         )
 
     def _move(self, share: float, *, both: bool) -> float:
-        """Towards the new curves, seen from the reference; how far the furthest clock moved, in ns.
+        """Towards the new curves, seen from the reference, or from another while that one jumps; how far the furthest
+        clock moved, in ns.
 
         ``both``: starts by themselves; else they move as their ends, good enough for finding short collectives.
         """
-        anchor = self.curves[self.reference]
+        steady = [place for place in (self.reference, *self.many) if not self.jumps[place]]
+        anchor = self.curves[steady[0] if steady else self.reference]
         moved = 0.0
         for at, times in ((self.at_end, self.end_s), (self.at_start, self.start_s))[: 2 if both else 1]:
             for place, curve in enumerate(self.curves):
@@ -353,33 +356,47 @@ class _Crowd:
         for _ in range(MOST_JUMPS):
             if all(keeps_all(curve) for curve in self.by_bounds(np.ones(len(self.many), np.int64)) if curve):
                 return
-            candidates = [found for place in self.many if (found := self._largest_leap(place)) is not None]
-            if not candidates:
+            found = self._largest_leap()
+            if found is None:
                 return
-            _, place, jump = max(candidates, key=lambda found: found[0])
-            self.jumps[place] = sorted((*self.jumps[place], jump), key=lambda found: found.at_s)
+            place, jump = found
+            self.jumps[place] = sorted((*self.jumps[place], jump), key=lambda one: one.at_s)
             self._begin_with_medians()
             self.settle(fit, windows=1)
             for _ in range(2):
-                self.jumps[place] = [self._moved(place, found) for found in self.jumps[place]]
+                self.jumps[place] = [self._moved(place, one) for one in self.jumps[place]]
                 self.settle(fit, windows=1)
 
-    def _largest_leap(self, place: int) -> tuple[float, int, Jump] | None:
-        """(height in noises, clock, between which collectives) of the largest change of the ends' running medians."""
-        mine = self.mine[place]
-        ends = (self.end_ns[place] - self.at_end[place] - self.first_median)[mine]
-        if len(mine) < 2 * JUMP_WINDOW or (len(self.many) == 2 and place == self.reference):
+    def _largest_leap(self) -> tuple[int, Jump] | None:
+        """(clock, between which collectives) of the largest change of a clock's ends that the others' do not share.
+
+        Of two clocks nothing tells which one was set: then it is not the reference.
+        """
+        if self.meetings < 2 * JUMP_WINDOW:
             return None
-        views = np.lib.stride_tricks.sliding_window_view(ends, JUMP_WINDOW)
-        medians = np.median(views, axis=1)
-        noise = 1.4826 * np.median(np.abs(views - medians[:, None]), axis=1)
-        height = np.abs(medians[JUMP_WINDOW:] - medians[:-JUMP_WINDOW])
-        noises = height / np.maximum(np.maximum(noise[JUMP_WINDOW:], noise[:-JUMP_WINDOW]), LEAST_NOISE_NS)
-        peak = int(np.argmax(noises))
-        if noises[peak] < JUMP_NOISES:
+        changes, noises = [], []
+        for place, mine in enumerate(self.mine):
+            ends = (self.end_ns[place] - self.at_end[place] - self.first_median)[mine]
+            views = np.lib.stride_tricks.sliding_window_view(
+                np.interp(np.arange(self.meetings), mine, ends), JUMP_WINDOW
+            )
+            medians = np.median(views, axis=1)
+            noise = 1.4826 * np.median(np.abs(views - medians[:, None]), axis=1)
+            change = medians[JUMP_WINDOW:] - medians[:-JUMP_WINDOW]
+            # A rate changes all medians alike.
+            changes.append(change - np.median(change))
+            noises.append(np.maximum(np.maximum(noise[JUMP_WINDOW:], noise[:-JUMP_WINDOW]), LEAST_NOISE_NS))
+        change = np.array(changes)
+        shared = np.median(change, axis=0) if len(change) > 2 else change[self.reference]
+        heights = np.abs(change - shared) / np.array(noises)
+        place, peak = (int(at) for at in np.unravel_index(heights.argmax(), heights.shape))
+        if heights[place, peak] < JUMP_NOISES:
             return None
-        before, behind = (float(self.end_s[place, mine[peak + i]]) for i in (JUMP_WINDOW - 1, JUMP_WINDOW))
-        return float(noises[peak]), place, Jump((before + behind) / 2, before, behind)
+        at = np.searchsorted(self.mine[place], peak + JUMP_WINDOW)
+        if not 0 < at < len(self.mine[place]):
+            return None
+        before, behind = self.end_s[place, self.mine[place][at - 1 : at + 1]].tolist()
+        return place, Jump((before + behind) / 2, before, behind)
 
     @functools.cached_property
     def first_median(self) -> Float64:
@@ -468,17 +485,11 @@ class _Crowd:
         return [np.unique(np.concatenate((*pair, lower[self.reference]))) for pair in zip(upper, lower, strict=True)]
 
     def _seen_from(self, curve: Curve | None, anchor: Curve | None, place: int) -> Curve | None:
+        if place == self.reference:
+            return flat_curve(self.origin_ns, 0.0, self.span_s)
         if curve is None:
             return None
-        pieces = []
-        for piece in curve.pieces:
-            if place == self.reference:
-                value = edge = np.zeros(len(piece.knot_s))
-            else:
-                value = piece.value_ns - (anchor.values(piece.knot_s) if anchor is not None else 0.0)
-                edge = np.full(len(value), np.inf)
-            pieces.append(replace(piece, value_ns=value, low_ns=value - edge, high_ns=value + edge))
-        return replace(curve, base_ns=int(self.base[place]), pieces=tuple(pieces))
+        return replace(curve if anchor is None else apart(curve, anchor), base_ns=int(self.base[place]))
 
 
 def _least_of_stretches(values: Float64, count: int) -> list[Int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -68,7 +69,7 @@ def _made(
     jumps = sorted((jump for jump in jumps if begin_s < jump.at_s < end_s), key=lambda jump: jump.at_s)
     cuts = [begin_s, *(jump.at_s for jump in jumps), end_s]
     pieces = []
-    for low_s, high_s in zip(cuts[:-1], cuts[1:], strict=True):
+    for low_s, high_s in itertools.pairwise(cuts):
         at = np.unique(np.concatenate(([low_s], knots[(knots > low_s) & (knots < high_s)], [high_s])))
         # Read clear of the jumps themselves, whose times went through roundings.
         value, low, high = read(np.clip(at, low_s + CLEAR_S, high_s - CLEAR_S))
@@ -85,6 +86,17 @@ def _made(
             )
         )
     return Curve(curve.origin_ns, base_ns, tuple(pieces), tuple(jumps))
+
+
+def apart(curve: Curve, other: Curve) -> Curve:
+    """``curve`` less ``other`` of the same axis, with the jumps of both and no certified interval."""
+
+    def read(t_s: Float64) -> tuple[Float64, Float64, Float64]:
+        everywhere = np.full(len(t_s), np.inf)
+        return curve.values(t_s) - other.values(t_s), -everywhere, everywhere
+
+    knots = np.concatenate([piece.knot_s for piece in (*curve.pieces, *other.pieces)])
+    return _made(curve, curve.base_ns, read, knots, [*curve.jumps, *other.jumps])
 
 
 def widened_beyond(curve: Curve, first_s: float, last_s: float) -> Curve:

@@ -2,8 +2,8 @@
 
 1. Processes of one clock domain (one boot of one machine) share a clock; the first one's is the reference.
 2. Probes: every pair of clocks that exchanged stamps has a curve with a certified interval. The tree of narrowest paths
-   to the reference carries them there (Dijkstra over the half-widths, which add). Pairs outside the tree must agree with
-   it: what they disagree by, beyond both bounds, is reported and widens the bound.
+   to the reference carries them there (Dijkstra over the half-widths, which add). Pairs outside the tree must agree
+   with it: what they disagree by, beyond both bounds, is reported and widens the bound.
 3. Collectives: clocks that took part in the same ones are solved together (crowd.py) against the one of them that is
    known best.
 4. A clock that has both is taken from its probes for as long as they last, and from its collectives before and after;
@@ -75,8 +75,7 @@ class Clock:
             return np.empty(0)
         begin_s, end_s = ((t - self.curve.origin_ns) / 1e9 for t in (self.begin_ns, self.end_ns))
         at = [np.array([begin_s, end_s]), *(piece.knot_s for piece in self.curve.pieces)]
-        for jump in self.curve.jumps:
-            at.append(np.array([jump.begin_s, np.nextafter(jump.at_s, -np.inf), jump.at_s, jump.end_s]))
+        at += [np.array([j.begin_s, np.nextafter(j.at_s, -np.inf), j.at_s, j.end_s]) for j in self.curve.jumps]
         every = np.unique(np.concatenate(at))
         return every[(every >= begin_s) & (every <= end_s)]
 
@@ -122,8 +121,8 @@ def solve_clocks(
     """Solve the clocks of a job.
 
     ``processes`` in order of their index: the first one's clock is the reference. ``meetings``: matched collectives,
-    processes x collectives; ``synchronising``: which of them wait for all participants (without: all). Raises ValueError
-    where shapes do not fit or a process is named that is not there.
+    processes x collectives; ``synchronising``: which of them wait for all participants (without: all). Raises
+    ValueError where shapes do not fit or a process is named that is not there.
     """
     if not processes:
         raise ValueError("no processes")
@@ -253,8 +252,8 @@ class _Solver:
         return len(self.curves) > before
 
     def close_cycles(self) -> None:
-        """A pair that ties nobody must say what the others say, within both bounds: else those are widened, and with them
-        what hangs on the two clocks."""
+        """A pair that ties nobody must say what the others say, within both bounds: else those are widened, and so
+        is what hangs on the two clocks."""
         for (one, other), direct in sorted(self.fitted.items()):
             if one < other or not {one, other} <= self.curves.keys():
                 continue

@@ -78,9 +78,7 @@ def recorded(name: str) -> Recorded:
     keys = sorted(set.intersection(*(set(found) for found in ends)), key=lambda key: ends[0][key])
     stamps = np.array([[found[key] for key in keys] for found in ends], np.int64)
     processes = [
-        ClockedProcess(
-            p.host, p.host, p.origin_ns + p.capture_start_ps // 1000, p.origin_ns + p.capture_end_ps // 1000
-        )
+        ClockedProcess(p.host, p.host, p.origin_ns + p.capture_start_ps // 1000, p.origin_ns + p.capture_end_ps // 1000)
         for p in joined
     ]
     meetings = Meetings(stamps[:, :, 0], stamps[:, :, 1], np.ones(stamps.shape[:2], np.bool_))
