@@ -423,7 +423,11 @@ class _Crowd:
         times = self.end_s[place, mine]
         sides = [replace(curve, pieces=(piece,), jumps=()).values(times) for piece in curve.pieces[which : which + 2]]
         cuts = [-np.inf, *(found.at_s for found in curve.jumps), np.inf]
-        ends = self.beyond_median()[place, mine]
+        # The others decide where it lies: this clock's own ends are spoilt by where it was thought to lie.
+        others = self.present.copy()
+        others[place] &= others.sum(axis=0) == 1
+        ends = self.end_ns - self.late_end_ns
+        ends = (ends[place] - _median_of_columns(ends - self.at_end, others))[mine]
         inside = np.flatnonzero((times > cuts[which]) & (times < cuts[which + 2]))
         better_before = (np.abs(ends - sides[1]) - np.abs(ends - sides[0]))[inside]
         last = int(np.argmax(np.cumsum(better_before)))
@@ -442,6 +446,12 @@ class _Crowd:
             if curve is not None:
                 self.at_start[place] = curve.values(self.start_s[place])
                 self.at_end[place] = curve.values(self.end_s[place])
+        # A collective during which a clock was set bounds nothing.
+        self.present = self.present.copy()
+        for place, curve in enumerate(out):
+            for jump in curve.jumps if curve is not None else ():
+                spans = (self.start_s[place] <= jump.end_s) & (self.end_s[place] >= jump.begin_s)
+                self.present[place] &= ~spans
         binding = self._binding()
         low, high = np.full_like(self.end_ns, -np.inf), np.full_like(self.end_ns, np.inf)
         low[self.reference] = high[self.reference] = 0.0
