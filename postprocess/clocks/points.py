@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from xprof_py.postprocess.clocks.bounds import Float64, Int64
-from xprof_py.postprocess.clocks.windows import FEWEST, LEAST_NOISE_NS, SHORTEST_S, Level, knots_of, polyline
+from xprof_py.postprocess.clocks.windows import AGREE, FEWEST, LEAST_NOISE_NS, SHORTEST_S, Level, knots_of, polyline
 
 CLIP = 4.0
 """Points further than four times the scatter from their line do not count."""
 CLIPS = 3
-AGREE = 1.5
-"""Standard deviations within which longer windows must agree with shorter ones."""
 TOGETHER = 64
 """Clocks that are fitted in one go: their columns stay in the cache."""
 

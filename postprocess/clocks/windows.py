@@ -18,8 +18,10 @@ FEWEST = 24
 """Bounds a side, or points, that a window of its own needs."""
 SHORTEST_S = 5.0
 """Shorter windows follow the noise of the network rather than the temperature of a quartz."""
-AGREE = 2.0
+AGREE = 1.5
 """Standard deviations, as a root mean square, within which longer windows must agree with shorter ones."""
+EDGE = 2.0
+"""How much noisier a line is at the end of its window than in the middle."""
 NEIGHBOURS = 4
 LEAST_NOISE_NS = 50.0
 ALONE = 7
@@ -88,6 +90,8 @@ def between_bounds(bounds: Bounds, slope: float | None, slopes: tuple[float, flo
             if widest is None or line is None:
                 return None
             noise = np.full(len(times), max(_margin_noise(part, line), LEAST_NOISE_NS))
+            if count > 1:
+                noise[(times == begin_s) | (times == end_s)] *= EDGE
             for column, values in zip(columns, (times, line(times), widest.low_ns, widest.high_ns, noise), strict=True):
                 column.append(values)
         return Level(count, *(np.concatenate(column) for column in columns))

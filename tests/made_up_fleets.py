@@ -23,8 +23,8 @@ THERMAL_S = 120.0
 class Fleet:
     """``count`` hosts for ``seconds``. Host 0 is the reference; its clock is as bad as the others'.
 
-    Offsets up to +-400 ms, rates up to +-30 ppm, a thermal sinusoid of ``thermal_ppm``, ``jumps`` {host: (after seconds,
-    ns)}. Stamps are rounded to a microsecond.
+    Offsets up to +-400 ms, rates up to +-30 ppm, a thermal sinusoid of ``thermal_ppm``, ``jumps`` {host: (after
+    seconds, ns)}. Stamps are rounded to a microsecond.
     """
 
     count: int
@@ -116,7 +116,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Score:
-    """How far the solution is from the truth, all hosts at all looked-at times; us. ``covered``: share within bounds."""
+    """How far the solution is from the truth, over hosts and times; us. ``covered``: share within the bounds."""
 
     p50: float
     p99: float

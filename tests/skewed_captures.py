@@ -23,7 +23,8 @@ from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.sources import find_sources
 
-TRACES = Path(os.environ.get("XPROF_PY_TRACES", "/work/shared/traces"))
+ROOT = Path(__file__).resolve().parents[1]
+TRACES = Path(os.environ.get("XPROF_PY_REAL_TRACES", ROOT.parent / "shared" / "traces"))
 Int64 = npt.NDArray[np.int64]
 
 
@@ -70,7 +71,7 @@ def recorded(name: str) -> Recorded:
     """Read a capture; skips where it is absent."""
     folder = TRACES / "jax_cpu" / name
     if not folder.exists():
-        pytest.skip(f"{folder} is not here: set XPROF_PY_TRACES to a folder of recorded traces")
+        pytest.skip(f"{folder} is absent: XPROF_PY_REAL_TRACES names the folder of real traces")
     profiles, _ = load_processes(find_sources([folder]))
     profiles.sort(key=lambda profile: profile.host)
     joined = [join_profile(profile) for profile in profiles]
