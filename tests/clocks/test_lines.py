@@ -27,7 +27,7 @@ def bounds_of(upper: list[tuple[float, float]], lower: list[tuple[float, float]]
 
 
 def corners(upper: list[tuple[float, float]], lower: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """(slope, intercept) of the corners of all possible lines: where two bounds hold at once, or one at the steepest."""
+    """(slope, intercept) of the corners of all possible lines: where two bounds hold at once, or one does, steepest."""
     every = [*upper, *lower]
     found = [((y1 - y0) / (t1 - t0), t0, y0) for (t0, y0), (t1, y1) in itertools.combinations(every, 2) if t0 != t1] + [
         (slope, t, y) for slope in (-STEEPEST, STEEPEST) for t, y in every
