@@ -52,7 +52,7 @@ SIMULTANEOUS = 0.2
 LEAST_DURATIONS = 0.05
 """The share of collectives that may last less than what counts as the shortest: a median end can come early."""
 TIGHTER = 0.9
-"""Bounds are carried on while one becomes a tenth narrower."""
+"""Bounds are carried on while clocks become bounded, or intervals a tenth narrower."""
 ROUNDS = 8
 """How many clocks away from the reference a bound is carried at most."""
 
@@ -455,6 +455,7 @@ class _Crowd:
         binding = self._binding()
         low, high = np.full_like(self.end_ns, -np.inf), np.full_like(self.end_ns, np.inf)
         low[self.reference] = high[self.reference] = 0.0
+        width = (high - low).max(axis=1)
         for _ in range(min(len(self.many), ROUNDS)):
             # What is sure of the others: they started no earlier and ended no later than this.
             starts = self.start_ns - self.at_start - high
@@ -464,7 +465,7 @@ class _Crowd:
             ends[~self.present] = np.inf
             earliest, next_end, self.whose = _two_largest(-ends)
             self.earliest, self.next_end = -earliest, -next_end
-            tighter = False
+            before = width.copy()
             for place, curve in enumerate(out):
                 within = None
                 if curve is not None and place != self.reference:
@@ -473,12 +474,11 @@ class _Crowd:
                     continue
                 out[place] = within
                 lowest, highest = within.extremes(self.end_s[place])
-                value = within.values(self.end_s[place])
-                before = (high[place] - low[place]).max()
-                low[place] = np.maximum(low[place], lowest - value)
-                high[place] = np.minimum(high[place], highest - value)
-                tighter = tighter or bool((high[place] - low[place]).max() < TIGHTER * before)
-            if not tighter:
+                low[place] = np.maximum(low[place], lowest - self.at_end[place])
+                high[place] = np.minimum(high[place], highest - self.at_end[place])
+                width[place] = (high[place] - low[place]).max()
+            bound = np.isfinite(before)
+            if (np.isfinite(width) == bound).all() and width[bound].sum() >= TIGHTER * before[bound].sum():
                 break
         return out
 
