@@ -30,7 +30,7 @@ from xprof_py.postprocess.clocks.bounds import Bounds, Float64, Int64
 from xprof_py.postprocess.clocks.curve import Curve, Jump, bounded, curve_of, fit_curve, keeps_all
 from xprof_py.postprocess.clocks.joined_curves import apart, flat_curve
 from xprof_py.postprocess.clocks.points import lines_through
-from xprof_py.postprocess.clocks.windows import LEAST_NOISE_NS
+from xprof_py.postprocess.clocks.windows import LEAST_NOISE_NS, polyline
 
 TURNS = 40
 SETTLED_NS = 100.0
@@ -83,7 +83,7 @@ def solve_crowd(meetings: Meetings, reference: int) -> list[Curve | None]:
     if few.ends_are_simultaneous():
         few.cut_at_jumps(few.by_ends)
         whole.go_on_from(few)
-        whole.settle(whole.by_ends, windows=None, turns=2)
+        whole.settle(whole.by_ends, windows=None, turns=1)
     else:
         whole.go_on_from(few)
         few = whole.some(whole.shortest(FEW))
@@ -232,7 +232,7 @@ class _Crowd:
         """Turns until no clock moves any more.
 
         ``fit``: by_ends or by_bounds. ``windows``: how many a piece has; None lets each clock choose, once. ``turns``:
-        at most so many; from settled lines the second already sees what the bends are.
+        at most so many; after settled lines one is enough, because what bends the median bends all clocks alike.
         """
         counts = None if windows is None else np.full(len(self.many), windows)
         for _ in range(turns):
@@ -329,9 +329,7 @@ class _Crowd:
             for place, curve in enumerate(self.curves):
                 if curve is None:
                     continue
-                wanted = curve.values(times[place])
-                if anchor is not None:
-                    wanted -= anchor.values(times[place])
+                wanted = curve.values(times[place]) if anchor is None else _between(curve, anchor, times[place])
                 step = (wanted - at[place]) * share
                 moved = max(moved, float(np.abs(step[self.mine[place]]).max(initial=0.0)))
                 at[place] += step
@@ -354,6 +352,9 @@ class _Crowd:
         A clock that leaps spoils the bounds of all others, so the medians of ends decide which it was.
         """
         for _ in range(MOST_JUMPS):
+            self.prepare()
+            if (self.earliest >= self.latest).all():
+                return
             if all(keeps_all(curve) for curve in self.by_bounds(np.ones(len(self.many), np.int64)) if curve):
                 return
             found = self._largest_leap()
@@ -477,6 +478,9 @@ class _Crowd:
                 low[place] = np.maximum(low[place], lowest - self.at_end[place])
                 high[place] = np.minimum(high[place], highest - self.at_end[place])
                 width[place] = (high[place] - low[place]).max()
+            # A way over a third clock takes two collectives: it is narrower only where few lead straight there.
+            if self.present[self.reference].all():
+                break
             bound = np.isfinite(before)
             if (np.isfinite(width) == bound).all() and width[bound].sum() >= TIGHTER * before[bound].sum():
                 break
@@ -508,6 +512,14 @@ def _least_of_stretches(values: Float64, count: int) -> list[Int64]:
         part[np.argpartition(values[:, part], PICKED - 1, axis=1)[:, :PICKED]]
         for part in np.array_split(np.arange(values.shape[1]), count)
     ]
+
+
+def _between(curve: Curve, anchor: Curve, t_s: Float64) -> Float64:
+    """``curve`` less ``anchor`` at times; of two with the same knots, read once."""
+    one, other = curve.pieces[0], anchor.pieces[0]
+    if len(curve.pieces) == len(anchor.pieces) == 1 and np.array_equal(one.knot_s, other.knot_s):
+        return polyline(t_s, one.knot_s, one.value_ns - other.value_ns)
+    return curve.values(t_s) - anchor.values(t_s)
 
 
 def _in_order(t_s: Float64, value_ns: Float64) -> tuple[Float64, Float64]:
