@@ -18,6 +18,7 @@ from xprof_py.viewers.figures import (
 )
 from xprof_py.viewers.html_parts import class_bar, described, more, swatch
 from xprof_py.viewers.markup import Html, join, prose, tag
+from xprof_py.viewers.run_words import run_words
 
 _EVIDENCE_SHOWN = 5
 _LONG_SENTENCE = 90
@@ -55,6 +56,7 @@ def top(summary: Fields) -> Html:
         _caution(summary),
         advice,
         _figures(summary, head),
+        _of_the_run(summary),
         _bar(summary),
         _evidence(summary),
         class_=f"top{bottleneck}",
@@ -137,6 +139,11 @@ def _figures(summary: Fields, head: Headline) -> Html | str:
         for name, value, note in figures
     ]
     return tag("dl", *cells, class_="figures") if cells else ""
+
+
+def _of_the_run(summary: Fields) -> Html | str:
+    lines = run_words(summary)
+    return join([tag("p", prose(line), class_="quiet") for line in lines]) if lines else ""
 
 
 def _bar(summary: Fields) -> Html | str:

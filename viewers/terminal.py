@@ -25,6 +25,7 @@ from xprof_py.viewers.figures import (
     outside_lines,
     steps_used,
 )
+from xprof_py.viewers.run_words import run_words
 from xprof_py.viewers.terminal_page import MARGIN, Page, columns_of
 
 _EVIDENCE_SHOWN: Final = 3
@@ -61,6 +62,7 @@ def render_summary(
     head = headline(summary)
     for group in (
         _verdict(page, summary, head),
+        _of_the_run(page, summary),
         _classes(page, summary),
         _evidence(page, summary),
         _advice(page, head),
@@ -110,6 +112,11 @@ def _verdict(page: Page, summary: Fields, head: Headline) -> Iterator[str]:
     yield from page.flow([page.plain(part) for part in parts], "·")
     if head.without_why and head.without_ms is None:
         yield from page.wrap(f"step without {label(head.bottleneck)}: not estimated, {head.without_why}")
+
+
+def _of_the_run(page: Page, summary: Fields) -> Iterator[str]:
+    for line in run_words(summary):
+        yield from page.wrap(line)
 
 
 def _classes(page: Page, summary: Fields) -> Iterator[str]:

@@ -26,7 +26,8 @@ class Settings:
     True, False, "auto").
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
     on behind it. ``xla_limit_s``: XLA's profiler stops after the step in which it has run so long, 0 for never; it
-    keeps all events in memory. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
+    keeps all events in memory. ``model_flops_per_token``: of the program's model, for MFU; training a transformer takes
+    about 6 per parameter. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
     """
 
     session: str = "run"
@@ -38,6 +39,7 @@ class Settings:
     stop_timeout_s: float = 60.0
     drain_timeout_s: float = 10.0
     xla_limit_s: float = 600.0
+    model_flops_per_token: float | None = None
 
 
 def choice(value: object) -> Choice:
@@ -82,6 +84,16 @@ def _seconds(value: object) -> float:
     raise ValueError("wants seconds from 0 to 86400")
 
 
+def _flops(value: object) -> float:
+    try:
+        flops = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else 0.0
+    except ValueError:
+        flops = 0.0
+    if 0 < flops < 2**63:
+        return flops
+    raise ValueError("wants a positive number")
+
+
 _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "session": _session,
     "budget_bytes": _integer(1 << 16, 1 << 50),
@@ -92,6 +104,7 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "stop_timeout_s": _seconds,
     "drain_timeout_s": _seconds,
     "xla_limit_s": _seconds,
+    "model_flops_per_token": _flops,
 }
 
 

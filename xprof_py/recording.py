@@ -84,6 +84,17 @@ class Recording:
         if severity != "info":
             warn(text)
 
+    def note_step_times(self, times: dict[str, Any]) -> None:
+        """Keep what steps took before, inside and after the recording (observer.py); also when its files are written.
+
+        A run file that was copied away by then stays as it is, without the steps after the recording.
+        """
+        with self._lock:
+            self.document["observer"] = times
+            written = self.state == "finished" and not self.folder.staged
+        if written:
+            self._write(self.state)
+
     def awaits_devices(self) -> bool:
         """Whether XLA's profiler still waits for the program to have devices."""
         return self._xla_pending and self.state == "recording"

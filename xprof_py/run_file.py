@@ -11,7 +11,8 @@ Fields (JSON; absent or null where nothing is known):
     job, job_processes          equal for the processes of one job; their number as the launcher states it
     process_index, process_count    JAX's; the launcher's where JAX does not say or runs each process by itself
     hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
-    capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes, block_error
+    capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes,
+                                model_flops_per_token, block_error
     start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler
@@ -25,6 +26,9 @@ Fields (JSON; absent or null where nothing is known):
                                 without_gil (of threads that had not moved), taken_by_force (looks that took the GIL
                                 from a running thread), cost_ns (CPU time, with that of such threads to stop and
                                 go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out
+    observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
+                                inside_ns, after_ns}, each at most 64 times from a step's start to the next one's;
+                                after: from when the files were written. null for a whole block
     messages                    [{severity, message}]
 """
 
@@ -112,5 +116,6 @@ def first_document(folder: RunFolder, capture: Mapping[str, Any]) -> dict[str, A
         "collectors": {},
         "files": {},
         "overhead": {},
+        "observer": None,
         "messages": [],
     }

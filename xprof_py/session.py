@@ -21,6 +21,7 @@ from xprof_py.collectors.xla import busy, is_importable
 from xprof_py.config import Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
 from xprof_py.messages import remember_place, warn
+from xprof_py.observer import Stage, StepTimes
 from xprof_py.places import REACH_TIMEOUT_S, is_far, within
 from xprof_py.rank import settled_rank
 from xprof_py.recording import NOT_BUILT, Recording
@@ -220,6 +221,7 @@ class Capture:
             "mode": "whole" if self._steps is None else "steps",
             "steps": None if self._steps is None else list(self._steps),
             "budget_bytes": settings.budget_bytes,
+            "model_flops_per_token": settings.model_flops_per_token,
         }
 
         def claim() -> Recording:
@@ -244,6 +246,7 @@ class _OpenCapture:
         self._settings = settings
         self._steps = steps
         self._window = CaptureWindow(steps)
+        self._times = StepTimes()
         self._lock = threading.RLock()
         self._pid = os.getpid()
 
@@ -267,6 +270,7 @@ class _OpenCapture:
             drain_timeout_s = min(drain_timeout_s, INTERRUPTED_DRAIN_S)
         try:
             self._step_listener_off()
+            self._note_step_times()
             with self._lock:
                 phase = self._window.phase
                 self._window.end()
@@ -321,20 +325,41 @@ class _OpenCapture:
         thread = threading.get_ident()
         entering = event == "enter"
         with self._lock:
+            if entering and self._steps is not None and self._window.is_outermost(thread):
+                self._times.entered(self._stage(), thread, name, time.monotonic_ns())
             decide = self._window.step_entered if entering else self._window.step_exited
             action = decide(thread, name, number)
         if action is Action.START:
             self.recording.document["capture"]["started_at_step"] = number
             self.recording.start()
+            self._times.begins("inside", thread, name, time.monotonic_ns())
         elif action is Action.STOP:
-            self._step_listener_off()
+            # The listener stays for the steps after the recording, until there are enough of them.
+            self._note_step_times()
             self.recording.stop(self._settings.drain_timeout_s)
+        elif self._window.phase is Phase.OVER:
+            if self._times.is_full(str(self._window.name)):
+                self._step_listener_off()
+                self._note_step_times()
         elif entering and self.recording.awaits_devices():
             self.recording.try_xla()
             if self._steps is None and not self.recording.awaits_devices():
                 self._step_listener_off()
         elif not entering and self.recording.end_xla(self._settings.drain_timeout_s) and self._steps is None:
             self._step_listener_off()
+
+    def _stage(self) -> Stage | None:
+        if self._window.phase is Phase.ARMED:
+            return "before"
+        if self._window.phase is Phase.RECORDING:
+            return "inside"
+        # While the files are written the program shares the machine with that.
+        return None if self.recording.is_open else "after"
+
+    def _note_step_times(self) -> None:
+        with self._lock:
+            if self._steps is not None and self._window.name is not None:
+                self.recording.note_step_times(self._times.document(self._window.name))
 
     def _step_listener_on(self) -> None:
         _native.set_step_listener(self._on_step)

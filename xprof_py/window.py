@@ -45,6 +45,10 @@ class CaptureWindow:
         self.phase = Phase.RECORDING
         return Action.START
 
+    def is_outermost(self, thread: int) -> bool:
+        """Whether the next step that ``thread`` enters lies in no other one."""
+        return not self._depth.get(thread)
+
     def step_entered(self, thread: int, name: str, number: int) -> Action | None:
         """Thread ``thread`` enters step ``number`` of ``name``; called before the step's start is stamped."""
         depth = self._depth.get(thread, 0)

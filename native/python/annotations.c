@@ -320,7 +320,8 @@ PyDoc_STRVAR(trace_doc,
              "While nothing records, name and arguments are kept unread and nothing raises.");
 PyDoc_STRVAR(step_doc,
              "step(number, /, *, name='train', **args)\n--\n\n"
-             "One training or inference step; a context manager. ``number`` becomes the argument ``step_num``.");
+             "One training or inference step; a context manager. ``number`` becomes the argument ``step_num``. Of this process's\n"
+             "part of the step, ``tokens=`` give tokens per second and ``model_flops=`` the model flops utilisation (MFU).");
 
 PyTypeObject xpr_trace_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "xprof_py.trace",

@@ -119,6 +119,8 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
         "source": joined.metadata.get("source", []),
         "overhead": run.get("overhead"),
         "peaks": joined.metadata.get("peaks") or {},
+        "observer": run.get("observer"),
+        "steps_source": next(iter(joined["steps"]["source"].unique().to_pylist()), None),
         "capture": {
             "command": run.get("command"),
             "xprof_py": versions.get("xprof_py"),

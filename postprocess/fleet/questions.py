@@ -27,6 +27,7 @@ from xprof_py.postprocess.analyses import (
     program_memory,
     recompiles,
     roofline,
+    throughput,
     top_ops,
 )
 from xprof_py.postprocess.profile import Profile
@@ -61,6 +62,9 @@ QUESTIONS: dict[str, Question] = {
         roofline.partial,
         roofline.merge,
         lambda t, phases: {"roofline": roofline.finish(t, phases), "program_roofline": roofline.programs(t, phases)},
+    ),
+    "throughput": Question(
+        throughput.partial, throughput.merge, lambda t, phases: {"throughput": throughput.finish(t, phases)}
     ),
     "host_spans": Question(host_spans.partial, host_spans.merge, lambda t, _: {"host_spans": host_spans.finish(t)}),
     "compile_times": Question(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import ArgKind
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -146,6 +147,22 @@ class Events:
         value[rows] = values
         return present, value
 
+    def amounts(self, key: str, events: Int64) -> list[int | None]:
+        """The numeric argument ``key`` of each of ``events`` as a whole number from 0 to below 2^63, else None."""
+        wanted = {int(event) for event in events}
+        code = self._keys.get(key)
+        found: dict[int, int] = {}
+        for row in np.flatnonzero(self._arg_key == code)[::-1].tolist() if code is not None else []:
+            if int(self._arg_event[row]) not in wanted:
+                continue
+            value: float = int(self._arg_value[row])
+            kind = int(self._arg_kind[row])
+            if kind == ArgKind.DOUBLE:
+                value = float(self._arg_value[row : row + 1].view(np.float64)[0])
+            if kind in (ArgKind.INT, ArgKind.UINT, ArgKind.DOUBLE) and 0 <= value < 2**63:
+                found[int(self._arg_event[row])] = round(value)
+        return [found.get(int(event)) for event in events]
+
     def text_of(self, code: int) -> str:
         """The text of a TEXT argument value."""
         return str(self._texts[code].as_py())
@@ -173,6 +190,12 @@ class Events:
         rows, begin = self._by_name
         found = [rows[begin[code] : begin[code + 1]] for code in wanted]
         return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def rows_on(self, lines: Int64) -> Int64:
+        """Rows, in order, of the events on these lines, which ascend as the events do."""
+        first, behind = np.searchsorted(self.line, lines), np.searchsorted(self.line, lines, side="right")
+        found = [np.arange(low, high) for low, high in zip(first.tolist(), behind.tolist(), strict=True)]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def rows_named(self, *names: str) -> Int64:
         """Rows, in order, of the events with one of these names."""

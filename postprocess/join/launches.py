@@ -17,13 +17,16 @@ from xprof_py.postprocess.join.device_ops import DeviceOps
 class Launches:
     """Dispatches in order of start. ``key`` is host_names.module_key of the program's name, "" where nothing names it.
 
-    ``run_id`` holds where ``has_run_id``; ``line`` is the host line that launched.
+    ``run_id`` holds where ``has_run_id``; ``line`` is the host line that launched. ``call_start_ps``, ``call_end_ps``:
+    of the outermost call of a jitted function around it, else its own.
     """
 
     event: Int64
     line: Int64
     start_ps: Int64
     end_ps: Int64
+    call_start_ps: Int64
+    call_end_ps: Int64
     open: Bool
     key: list[str]
     name: list[str]
@@ -52,7 +55,8 @@ def read_launches(events: Events, host_line: Bool) -> Launches:
     inside = _covered_by(events, rows, many)
     rows = rows[~(np.isin(rows, single) & inside)]
     rows = rows[np.argsort(events.start_ps[rows], kind="stable")]
-    calls = _innermost_call(events, rows)
+    calls, outermost = _calls(events, rows)
+    whole = np.where(outermost >= 0, outermost, rows)
     has_run_id, run_id = events.argument_of("run_id", rows)
     names, keys = [], []
     for row, call in zip(rows, calls, strict=True):
@@ -72,6 +76,8 @@ def read_launches(events: Events, host_line: Bool) -> Launches:
         line=events.line[rows],
         start_ps=events.start_ps[rows],
         end_ps=events.end_ps[rows],
+        call_start_ps=events.start_ps[whole],
+        call_end_ps=events.end_ps[whole],
         open=events.duration_ps[rows] < 0,
         key=keys,
         name=names,
@@ -91,10 +97,11 @@ def _covered_by(events: Events, rows: Int64, outer: Int64) -> Bool:
     return covered
 
 
-def _innermost_call(events: Events, rows: Int64) -> Int64:
-    """Per launch the innermost PjitFunction event that encloses it on its line, -1 without."""
+def _calls(events: Events, rows: Int64) -> tuple[Int64, Int64]:
+    """Per launch the innermost and the outermost PjitFunction event that encloses it on its line, -1 without."""
     calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
-    found = np.full(len(rows), -1, np.int64)
+    innermost = np.full(len(rows), -1, np.int64)
+    outermost = innermost.copy()
     for line in np.unique(events.line[rows]):
         stack: list[int] = []
         mine = np.flatnonzero(events.line[rows] == line)
@@ -103,12 +110,15 @@ def _innermost_call(events: Events, rows: Int64) -> Int64:
         for i in mine:
             start = events.start_ps[rows[i]]
             while place < len(candidates) and events.start_ps[candidates[place]] <= start:
+                while stack and events.end_ps[stack[-1]] <= events.start_ps[candidates[place]]:
+                    stack.pop()
                 stack.append(int(candidates[place]))
                 place += 1
             while stack and events.end_ps[stack[-1]] <= start:
                 stack.pop()
-            found[i] = stack[-1] if stack else -1
-    return found
+            if stack:
+                innermost[i], outermost[i] = stack[-1], stack[0]
+    return innermost, outermost
 
 
 def join_runs(

@@ -18,7 +18,8 @@ class Steps:
     """Outermost steps in order of host start, then the nested ones.
 
     ``parent``: row of the innermost enclosing step of the same thread, -1 for the ``outer`` outermost ones.
-    ``open``: the span was still open at the end of the capture.
+    ``open``: the span was still open at the end of the capture. ``source``: annotated, or inferred (inferred_steps.py);
+    an inferred step has no ``event`` (-1).
     """
 
     event: Int64
@@ -31,6 +32,7 @@ class Steps:
     occurrence: list[int]
     parent: Int64
     outer: int
+    source: str = "annotated"
 
     def enclosing(self, start_ps: int, thread: int, only_thread: bool = False) -> int:
         """The outermost step whose span encloses a moment: of this thread; -1 without.

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Int64
+from xprof_py.postprocess.join.columns import Events, Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.gaps import METHODS, Gaps
 from xprof_py.postprocess.join.launches import Launches, RunJoin
@@ -69,8 +69,11 @@ def runs_table(ops: DeviceOps, joined: RunJoin, run_step: Int64) -> pa.Table:
     )
 
 
-def steps_table(steps: Steps, line: Int64, phase: list[str], reason: list[str]) -> pa.Table:
-    """Steps; ``line`` is the line of each step's span, ``phase`` and ``reason`` as phases.py decided."""
+def steps_table(steps: Steps, events: Events, phase: list[str], reason: list[str]) -> pa.Table:
+    """Steps; ``phase`` and ``reason`` as phases.py decided."""
+    marked = steps.event >= 0
+    line = steps.thread.copy()
+    line[marked] = events.line[steps.event[marked]]
     return schema.table(
         "steps",
         {
@@ -83,6 +86,8 @@ def steps_table(steps: Steps, line: Int64, phase: list[str], reason: list[str]) 
             "end_ps": pa.array(steps.end_ps, mask=np.array(steps.open, np.bool_)),
             "phase": phase,
             "reason": reason,
+            "source": [steps.source] * len(steps.name),
+            **{name: events.amounts(name, steps.event) for name in ("tokens", "model_flops")},
         },
     )
 

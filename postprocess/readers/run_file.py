@@ -10,7 +10,7 @@ import orjson
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.readers.sniff import read_bytes
 
-_TABLES = ("versions", "capture", "collectors", "files", "overhead")
+_TABLES = ("versions", "capture", "collectors", "files", "overhead", "observer")
 _NO_JAX = "no JAX"
 """Why XLA's profiler was not used in a program without it: nothing is missing then."""
 

@@ -19,6 +19,7 @@ def comparability_warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[d
         ("jax", "jax", _captured(a, "jax"), _captured(b, "jax")),
         ("python", "Python", _captured(a, "python"), _captured(b, "python")),
         ("mode", "capture mode", _captured(a, "mode"), _captured(b, "mode")),
+        ("steps", "steps", *(_steps_source(summary) for summary in (a, b))),
     ):
         if found_a != found_b:
             out.append({"code": code, "message": f"{what}: {found_a} in A, {found_b} in B"})
@@ -46,3 +47,7 @@ def _captured(summary: Mapping[str, Any], key: str) -> str:
 
 def _has(summary: Mapping[str, Any], code: str) -> bool:
     return any(row["code"] == code for row in summary["diagnostics"])
+
+
+def _steps_source(summary: Mapping[str, Any]) -> str:
+    return str((summary.get("steps") or {}).get("source") or "not known")

@@ -17,8 +17,10 @@ from xprof_py.postprocess.rules import code_rows
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.evidence_rows import rows_by_class
 from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
+from xprof_py.postprocess.rules.observer import observer_notes, observer_summary
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
+from xprof_py.postprocess.rules.throughput import throughput_summary
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -37,7 +39,8 @@ def build_summary(
 ) -> dict[str, Any]:
     """Build the summary.
 
-    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks).
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks,
+    steps_source, observer).
     ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
@@ -51,10 +54,15 @@ def build_summary(
     used = steps.filter(pc.is_in(steps["phase"], pa.array(phases)))
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     step_ps = breakdown.step_times_ps(step_classes, phases)
+    main_steps = _of_main_name(steps, phases)
+    main_step_ps = breakdown.step_times_ps(main_steps, phases)
+    main_name = main_steps["name"][0].as_py() if main_steps.num_rows else None
     predicted = verdict_rule.prediction(tables["replay"])
     notes = list(diagnostics)
     if shares is None:
-        notes.append(_no_steps(steps))
+        notes.append(_no_steps(steps, notes))
+    observer = observer_summary(processes)
+    notes += observer_notes(observer)
     if len(processes) > 1:
         notes.append(_unaligned(len(processes)))
     memory = memory_summary(tables)
@@ -87,8 +95,8 @@ def build_summary(
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
         "capture": processes[0]["capture"] if processes else None,
-        "steps": counts,
-        "step_ms": _quantiles(breakdown.step_times_ps(_of_main_name(steps, phases), phases)),
+        "steps": {**counts, "source": _steps_source(processes)},
+        "step_ms": _quantiles(main_step_ps),
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
@@ -109,6 +117,7 @@ def build_summary(
             lanes=lanes,
         ),
         "memory": memory,
+        "throughput": throughput_summary(tables["throughput"], main_name, main_step_ps),
         "op_phases": _op_phases(tables["op_phases"], lanes),
         "compiles": {
             **_compiles(tables["compile_times"]),
@@ -118,6 +127,7 @@ def build_summary(
         "slowest_steps": _slowest(steps),
         "unknown": _unknown(tables["evidence"], phases, lanes, whole_s),
         "overhead": _overhead(processes),
+        "observer": observer,
         "diagnostics": _counted(notes),
     }
 
@@ -136,7 +146,7 @@ def _verdict(
     return verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
 
 
-def _no_steps(steps: pa.Table) -> dict[str, Any]:
+def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if steps.num_rows:
         unmeasured = steps.filter(pc.equal(steps["phase"], "unmeasured"))["reason"].to_pylist()
         reason = Counter(unmeasured).most_common(1)
@@ -144,8 +154,16 @@ def _no_steps(steps: pa.Table) -> dict[str, Any]:
             f": {reason[0][0]}" if reason else ""
         )
     else:
+        refused = [note["message"] for note in notes if note["code"] == "steps_not_inferred"]
         why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
+        why = refused[0] if refused else why
     return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
+
+
+def _steps_source(processes: Sequence[dict[str, Any]]) -> str | None:
+    """annotated, inferred, or "annotated and inferred" where processes differ; None without steps."""
+    found = {process.get("steps_source") for process in processes} - {None}
+    return " and ".join(sorted(found)) or None
 
 
 def _unaligned(count: int) -> dict[str, Any]:

@@ -61,6 +61,9 @@ class Program:
                 "end_ps": [10**9],
                 "phase": ["steady"],
                 "reason": [""],
+                "source": ["annotated"],
+                "tokens": [None],
+                "model_flops": [None],
             },
             "runs": {
                 "lane": [0],

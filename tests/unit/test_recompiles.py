@@ -70,6 +70,9 @@ class Loop:
                 "end_ps": [100 * (k + 1) * MS for k in range(self.steps)],
                 "phase": ["steady"] * self.steps,
                 "reason": [""] * self.steps,
+                "source": ["annotated"] * self.steps,
+                "tokens": [None] * self.steps,
+                "model_flops": [None] * self.steps,
             },
             "compiles": {
                 "function": [s[0] for s in self.stages],

@@ -1,0 +1,147 @@
+"""How many tokens a second, and which part of the devices' peak is that? Per step name.
+
+    tokens/s   tokens of the steps / their time
+    MFU        model flops of the steps / (time of their devices x peak), model flops as the program states them:
+               `step(i, model_flops=...)`, else tokens x model_flops_per_token (a setting of the capture). Chowdhery et
+               al., PaLM (2022), appendix B
+    HFU        the same with the flops of the runs that the steps launched, as their HLO counts them: what is recomputed
+               counts again, and what is no part of the model counts too
+
+The time of devices is the sum of the steps' windows over lanes. The peak is that of matrix products in the type in
+which the steps do most of them. Sums are exact; a number is in a sum where it is known, beside how many were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.postprocess.hlo.peaks import peaks_of
+from xprof_py.postprocess.join.columns import integers
+from xprof_py.postprocess.join.device_ops import NO_DEVICE
+from xprof_py.postprocess.profile import Profile
+
+KEYS = ["name", "phase", "matmul_type", "peak_flops_per_s"]
+_AMOUNT = pa.decimal128(38, 0)
+_AMOUNTS = ("tokens", "model_flops", "hlo_flops", "matmul_flops")
+_COUNTS = ("steps", "tokens_known", "model_flops_known", "per_token", "runs", "runs_known", "device_ps")
+_SUMS = (*_AMOUNTS, *_COUNTS)
+_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("phase", pa.string()),
+        ("matmul_type", pa.string()),
+        ("peak_flops_per_s", pa.int64()),
+        *((name, _AMOUNT) for name in _AMOUNTS),
+        *((name, pa.int64()) for name in _COUNTS),
+    ]
+)
+
+
+def partial(profile: Profile) -> pa.Table:
+    """KEYS and sums over the outermost steps of one joined profile.
+
+    Rows with a matmul_type hold matmul_flops of executed ops in that type on devices of that peak (0: not known); rows
+    without all else: steps, their tokens and model flops (``per_token``: of how many these come from the setting), runs
+    and their HLO flops, device_ps (0 without a device).
+    """
+    sums: dict[tuple[str, str, str, int], Counter[str]] = {}
+
+    def add(step: int, matmul_type: str = "", peak: int = 0, **amounts: int) -> None:
+        sums.setdefault((names[step], phases[step], matmul_type, peak), Counter()).update(amounts)
+
+    steps = profile["steps"]
+    names, phases = steps["name"].to_pylist(), steps["phase"].to_pylist()
+    capture = (profile.metadata.get("run") or {}).get("capture") or {}
+    per_token = capture.get("model_flops_per_token")
+    if isinstance(per_token, bool) or not isinstance(per_token, int | float):
+        per_token = None
+    columns = (steps[name].to_pylist() for name in ("parent", "tokens", "model_flops"))
+    for step, (parent, tokens, model_flops) in enumerate(zip(*columns, strict=True)):
+        if parent is not None:
+            continue
+        add(step, steps=1)
+        if tokens is not None:
+            add(step, tokens=tokens, tokens_known=1)
+        if model_flops is not None:
+            add(step, model_flops=model_flops, model_flops_known=1)
+        elif tokens is not None and per_token is not None:
+            add(step, model_flops=round(tokens * per_token), model_flops_known=1, per_token=1)
+    devices = profile["lanes"]["device"].to_pylist()
+    for kind, step, lane, start, end in zip(
+        *(profile["windows"][name].to_pylist() for name in ("kind", "step", "lane", "start_ps", "end_ps")), strict=True
+    ):
+        if kind == "step" and lane < len(devices) and devices[lane] != NO_DEVICE:
+            add(step, device_ps=end - start)
+    costs = {row["program"]: row for row in profile["program_costs"].to_pylist()}
+    for program, step in zip(profile["runs"]["program"].to_pylist(), profile["runs"]["step"].to_pylist(), strict=True):
+        if step is not None:
+            cost = costs.get(program)
+            known = cost is not None and not cost["unknown_flops_ops"]
+            add(step, runs=1, runs_known=int(known), hlo_flops=cost["flops"] if known and cost is not None else 0)
+    for step, matmul_type, peak, flops in _matmuls(profile, devices):
+        add(step, matmul_type, peak, matmul_flops=flops)
+    rows = [
+        {
+            **dict(zip(KEYS, key, strict=True)),
+            **{name: Decimal(found[name]) if name in _AMOUNTS else found[name] for name in _SUMS},
+        }
+        for key, found in sorted(sums.items())
+    ]
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _matmuls(profile: Profile, devices: list[str]) -> list[tuple[int, str, int, int]]:
+    """(step, type, peak of its device or 0, flops) of the executed leaves with matrix products, one row per kind."""
+    ops = profile["ops"].filter(profile["ops"]["leaf"])
+    run, hlo_op, lane = (integers(ops, name) for name in ("run", "hlo_op", "lane"))
+    step_of_run = integers(profile["runs"], "step")
+    costs = {row["op"]: row for row in profile["hlo_costs"].to_pylist() if row["matmul_flops"]}
+    joined = (run >= 0) & np.isin(hlo_op, np.array(list(costs), np.int64))
+    step = step_of_run[run[joined]] if joined.any() else run[joined]
+    kinds = np.stack((step, hlo_op[joined], lane[joined]), axis=1)
+    kinds, count = np.unique(kinds[step >= 0], axis=0, return_counts=True)
+    peaks = [peaks_of(profile, device) for device in devices]
+    out = []
+    for (at, op, on), times in zip(kinds.tolist(), count.tolist(), strict=True):
+        cost, known = costs[op], peaks[on]
+        rate = known.matmul_flops_per_s(cost["matmul_type"]) if known is not None else None
+        out.append((at, cost["matmul_type"], rate or 0, cost["matmul_flops"] * times))
+    return out
+
+
+def merge(a: pa.Table, b: pa.Table) -> pa.Table:
+    """Sums per key."""
+    return _summed(pa.concat_tables([a, b]), KEYS)
+
+
+def finish(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
+    """Per step name, over steps of these phases: the sums, and `matmul_type` with most flops, null where there is none;
+    `peak_flops_per_s` of it, null where it is not known of every device or devices differ."""
+    used = merged.filter(pc.is_in(merged["phase"], pa.array(phases)))
+    whole = _summed(used, ["name"]).to_pylist()
+    kinds = _summed(used.filter(pc.not_equal(used["matmul_type"], "")), ["name", "matmul_type", "peak_flops_per_s"])
+    rows: list[dict[str, Any]] = []
+    for row in whole:
+        flops: Counter[str] = Counter()
+        rates: dict[str, set[int]] = {}
+        for kind in kinds.filter(pc.equal(kinds["name"], row["name"])).to_pylist():
+            flops[kind["matmul_type"]] += int(kind["matmul_flops"])
+            rates.setdefault(kind["matmul_type"], set()).add(kind["peak_flops_per_s"])
+        best = min(flops, key=lambda name: (-flops[name], name), default=None)
+        peak = rates[best].pop() if best is not None and len(rates[best]) == 1 else 0
+        rows.append({**row, "matmul_type": best, "peak_flops_per_s": peak or None})
+    rows.sort(key=lambda row: row["name"])
+    return pa.Table.from_pylist(rows, schema=pa.schema([f for f in _SCHEMA if f.name != "phase"]))
+
+
+def _summed(table: pa.Table, keys: list[str]) -> pa.Table:
+    summed = table.group_by(keys).aggregate([(name, "sum") for name in _SUMS])
+    summed = summed.rename_columns([name.removesuffix("_sum") for name in summed.column_names])
+    schema = pa.schema([_SCHEMA.field(name) for name in (*keys, *_SUMS)])
+    return summed.select(schema.names).cast(schema).sort_by([(key, "ascending") for key in keys])

@@ -1,0 +1,48 @@
+"""What both viewers say of a run beside its verdict."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from xprof_py.viewers.html_report import render_report
+from xprof_py.viewers.run_words import run_words
+from xprof_py.viewers.terminal import render_summary
+
+OBSERVER = {"step_ms_before": 10.0, "step_ms_inside": 13.0, "step_ms_after": 10.2, "ratio": 1.29, "slower": True}
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ({"steps": {"source": "annotated"}, "throughput": None, "observer": None}, []),
+        ({"throughput": {"tokens_per_s": 819200.0, "mfu": 0.2, "hfu": 0.3}}, ["819,200 tokens a second · 20.0% MFU"]),
+        ({"throughput": {"tokens_per_s": None, "mfu": None, "hfu": 0.3}}, ["30.0% HFU, flops of the HLO"]),
+        (
+            {"observer": OBSERVER},
+            ["A step took 13.0 ms while recorded, 10.0 ms before and 10.2 ms after (1.29 times)."],
+        ),
+        (
+            {"observer": {**OBSERVER, "step_ms_after": None, "slower": False}},
+            ["A step took 13.0 ms while recorded, 10.0 ms before (1.29 times), which may be chance."],
+        ),
+        (
+            {"observer": {**OBSERVER, "ratio": 1.001, "step_ms_after": None, "slower": False}},
+            ["A step took 13.0 ms while recorded, 10.0 ms before."],
+        ),
+        ({"observer": {**OBSERVER, "ratio": None}}, []),
+    ],
+)
+def test_a_sentence_for_each_thing_that_is_known(summary: dict[str, Any], said: list[str]) -> None:
+    assert run_words(summary) == said
+
+
+def test_terminal_and_report_say_that_steps_are_inferred_and_how_to_annotate(sample: ModuleType) -> None:
+    summary, tables = sample.input_bound()
+    assert "inferred" not in render_summary(summary, color=False, width=100)
+    summary["steps"]["source"] = "inferred"
+    for page in (render_summary(summary, color=False, width=100), render_report(summary, tables)):
+        assert "Steps are inferred" in page
+        assert "with step(i):" in page

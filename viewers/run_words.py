@@ -1,0 +1,52 @@
+"""What a reader must know of a run beside its verdict, a sentence each: how much it got done, whose steps these are,
+what recording cost them. The terminal and the report say the same."""
+
+from __future__ import annotations
+
+from xprof_py.viewers import quantities
+from xprof_py.viewers.fields import Fields, mapping, number, text
+
+_SHOWN_RATIO = 0.005
+
+
+def run_words(summary: Fields) -> list[str]:
+    """The sentences, those that the summary gives reason for."""
+    return [line for line in (_throughput(summary), _inferred(summary), _observer(summary)) if line]
+
+
+def _inferred(summary: Fields) -> str:
+    if "inferred" not in text(mapping(summary, "steps"), "source"):
+        return ""
+    return (
+        "Steps are inferred: none are annotated, each repetition in the order of launches is taken for one. "
+        "Put `with step(i):` around the body of the loop to say what a step is."
+    )
+
+
+def _throughput(summary: Fields) -> str:
+    found = mapping(summary, "throughput")
+    parts = []
+    tokens_per_s = number(found, "tokens_per_s")
+    if tokens_per_s is not None:
+        parts.append(f"{quantities.whole(tokens_per_s)} tokens a second")
+    for key, meaning in (("mfu", "MFU"), ("hfu", "HFU, flops of the HLO")):
+        value = number(found, key)
+        # Where the model's flops are known, what the hardware did beside them is for the tables.
+        if value is not None and not (key == "hfu" and number(found, "mfu") is not None):
+            parts.append(f"{quantities.percent(value)} {meaning}")
+    return " · ".join(parts)
+
+
+def _observer(summary: Fields) -> str:
+    found = mapping(summary, "observer")
+    inside, ratio = number(found, "step_ms_inside"), number(found, "ratio")
+    if inside is None or ratio is None:
+        return ""
+    outside = []
+    for stage in ("before", "after"):
+        value = number(found, f"step_ms_{stage}")
+        if value is not None:
+            outside.append(f"{quantities.milliseconds(value)} {stage}")
+    change = "" if abs(ratio - 1) < _SHOWN_RATIO else f" ({ratio:.2f} times)"
+    sure = "" if found.get("slower") or not change else ", which may be chance"
+    return f"A step took {quantities.milliseconds(inside)} while recorded, {' and '.join(outside)}{change}{sure}."
