@@ -4,9 +4,9 @@
 
 Made-up fleets (tests/made_up_fleets.py) of known clocks, and recorded trainings with skewed ones where
 XPROF_PY_REAL_TRACES has them. Beside ours stand, on the same stamps, what other tools do: nothing (no alignment), one
-offset from the median difference of the ends of collectives, and a line through those differences. Printed are errors in
-us (median, 99th percentile, largest over the capture and all hosts), the share of the truth within our bound, the median
-bound, and CPU seconds.
+offset from the median difference of the ends of collectives, and a line through those differences. Printed are errors
+in us (median, 99th percentile, largest over the capture and all hosts), the share of the truth within our bound, the
+median bound, and CPU seconds.
 """
 
 from __future__ import annotations

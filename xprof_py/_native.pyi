@@ -80,7 +80,6 @@ class DecodeError(ValueError):
 
 def decode_xspace(buffer: Buffer, /) -> dict[str, Any]: ...
 def decode_hlo(buffer: Buffer, /) -> dict[str, Any]: ...
-
 def fit_line(
     upper_t: Any,
     upper_y: Any,

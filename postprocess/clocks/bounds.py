@@ -69,12 +69,3 @@ def make_bounds(
         (lower_at_ns[low] - origin_ns) / 1e9,
         (lower_ns[low] - base_ns).astype(np.float64),
     )
-
-
-def probe_bounds(t1_ns: Int64, t2_ns: Int64, t3_ns: Int64, t4_ns: Int64, *, origin_ns: int) -> Bounds:
-    """Bounds of the client's clock against the server's, from four stamps per exchange.
-
-    t1 client sends, t2 server receives, t3 server sends, t4 client receives; all int64 ns of one length.
-    """
-    base = int(np.median(t1_ns - t2_ns)) if len(t1_ns) else 0
-    return make_bounds(t4_ns, t4_ns - t3_ns, t1_ns, t1_ns - t2_ns, origin_ns=origin_ns, base_ns=base)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from xprof_py.postprocess.clocks.bounds import Bounds, probe_bounds
+from xprof_py.postprocess.clocks.bounds import Bounds, make_bounds
 from xprof_py.postprocess.clocks.curve import Curve, Jump, Piece, fit_curve
 from xprof_py.postprocess.clocks.joined_curves import apart, flat_curve, seen_through, widened
 from xprof_py.postprocess.clocks.margin import fit_line
@@ -97,7 +97,8 @@ def test_the_interval_of_probes_holds_every_line_that_made_them(
         return 10**18 + real_ns + offset_ns + real_ns * rate_ppb // 10**9
 
     t2 = 10**18 + sent + there
-    bounds = probe_bounds(client(sent), t2, t2 + 5000, client(sent + there + 5000 + back), origin_ns=10**18 + offset_ns)
+    t1, t3, t4 = client(sent), t2 + 5000, client(sent + there + 5000 + back)
+    bounds = make_bounds(t4, t4 - t3, t1, t1 - t2, origin_ns=10**18 + offset_ns, base_ns=offset_ns)
     curve = fit_curve(bounds, begin_s=0.0, end_s=10.0)
     assert curve is not None
     assert not curve.jumps
