@@ -145,15 +145,18 @@ def _together(meetings: Meetings, tied: npt.NDArray[np.bool_], base: list[int | 
 
 def _median_of_columns(values: Float64, present: npt.NDArray[np.bool_]) -> Float64:
     """Per column the median of those present; of two clocks the lower, so that both keep their bounds."""
-    columns = np.ascontiguousarray(np.where(present, values, np.inf).T)
+    columns: Float64 = np.ascontiguousarray(np.where(present, values, np.inf).T)
     many = present.sum(axis=0)
+    middle: Float64
     if len(values) <= 2:
-        return columns.min(axis=1)
-    if (many == len(values)).all():
-        return np.median(columns, axis=1, overwrite_input=True)
-    columns.sort(axis=1)
-    at = np.arange(len(columns))
-    return (columns[at, (many - 1) // 2] + columns[at, many // 2]) / 2
+        middle = columns.min(axis=1)
+    elif (many == len(values)).all():
+        middle = np.median(columns, axis=1, overwrite_input=True)
+    else:
+        columns.sort(axis=1)
+        at = np.arange(len(columns))
+        middle = (columns[at, (many - 1) // 2] + columns[at, many // 2]) / 2
+    return middle
 
 
 def _two_largest(values: Float64) -> tuple[Float64, Float64, Int64]:

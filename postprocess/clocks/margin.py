@@ -45,8 +45,10 @@ def fit_line(
         return None
     at_s = np.empty(0) if at_s is None else np.ascontiguousarray(at_s, np.float64)
     low, high = np.empty(len(at_s)), np.empty(len(at_s))
-    columns = (bounds.upper_s, bounds.upper_ns, bounds.lower_s, bounds.lower_ns)
-    at, value, slope, margin, *possible = _native.fit_line(
-        *(np.ascontiguousarray(column) for column in columns), at_s, low, high, *slopes
+    upper_s, upper_ns, lower_s, lower_ns = (
+        np.ascontiguousarray(column) for column in (bounds.upper_s, bounds.upper_ns, bounds.lower_s, bounds.lower_ns)
     )
-    return Line(at, value, slope, margin, (possible[0], possible[1]), low, high)
+    at, value, slope, margin, slope_low, slope_high = _native.fit_line(
+        upper_s, upper_ns, lower_s, lower_ns, at_s, low, high, slopes[0], slopes[1]
+    )
+    return Line(at, value, slope, margin, (slope_low, slope_high), low, high)

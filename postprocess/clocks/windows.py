@@ -121,7 +121,7 @@ def _margin_noise(bounds: Bounds, line: Line) -> float:
         count = min(NEIGHBOURS + 1, len(distance))
         nearest = np.partition(distance, count - 1)[:count]
         parts.append(float(nearest.max() - nearest.min()) / max(count - 1, 1))
-    return float(np.hypot(*parts))
+    return float(np.hypot(parts[0], parts[1]))
 
 
 def polyline(t_s: Float64, knot_s: Float64, value_ns: Float64) -> Float64:
