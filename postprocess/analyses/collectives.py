@@ -7,9 +7,10 @@
     bus bandwidth   bytes x factor / transfer; the factor as the NCCL tests define it: 2 (n-1)/n for all-reduce, (n-1)/n
                 for all-gather, reduce-scatter and all-to-all
 
-Only of collectives in which everybody waits for everybody, whose participants were all seen. A difference of two arrivals is
-claimed where it is more than their two clocks can be wrong by together; ranks of one clock are never wrong about one
-another. Without clocks that match nobody is called last, and a wait is the duration less the least duration over ranks.
+Only of collectives in which everybody waits for everybody, whose participants were all seen. A difference of two
+arrivals is claimed where it is more than their two clocks can be wrong by together; ranks of one clock are never wrong
+about one another. Without clocks that match nobody is called last, and a wait is the duration less the least duration
+over ranks.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ FACTORS = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Per participation: ``start_ns``, ``end_ns`` on fleet time, ``error_ns`` of these. Per collective: ``aligned``: all
-    of its participants' clocks are known; ``told``: and they wait for one another and were all seen. Where told:
+    """Per participation: ``start_ns``, ``end_ns`` on fleet time, ``error_ns`` of these. Per collective: ``aligned``:
+    all of its participants' clocks are known; ``told``: and they wait for one another and were all seen. Where told:
     ``last``, ``second``: participations (rows), and ``claimed``: whether who was last is sure.
 
     ``wait_ns``: per participation, -1 where it is not known. ``waits``: whether the wait is surely more than none.
@@ -160,10 +161,15 @@ def collectives_table(found: Arrivals, steps: MatchedSteps) -> pa.Table:
             "last_start_ns": known(last_start, told),
             "first_end_ns": known(first_end, aligned),
             "last_end_ns": known(last_end, aligned),
-            "last_host": pa.array([rank.host if t else None for rank, t in zip(whose, told, strict=False)], pa.string()),
+            "last_host": pa.array(
+                [rank.host if t else None for rank, t in zip(whose, told, strict=False)], pa.string()
+            ),
             "last_lane": pa.array([rank.lane if t else None for rank, t in zip(whose, told, strict=False)], pa.int32()),
             "late_by_ns": known(found.late_by_ns, told),
-            "bound_ns": known(np.where(np.isfinite(found.bound_ns), np.ceil(found.bound_ns), 0).astype(np.int64), told & np.isfinite(found.bound_ns)),
+            "bound_ns": known(
+                np.where(np.isfinite(found.bound_ns), np.ceil(found.bound_ns), 0).astype(np.int64),
+                told & np.isfinite(found.bound_ns),
+            ),
             "claimed": found.claimed,
             "transfer_ns": known(transfer, told),
             "bus_bytes_per_s": known(rate, told & (of.bytes >= 0) & (factor > 0) & (transfer > 0)),

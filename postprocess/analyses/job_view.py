@@ -4,8 +4,8 @@ A mean over lanes names the victim. So each exposed part of a collective's wait 
 was doing in that interval: its own classes and causes, and where it waited itself, what the one that it waited for was
 doing, and so on (docs/breakdown.md). What lies outside its capture is unknown. Lanes are averaged afterwards.
 
-A wait is replaced where it is surely more than none (analyses/collectives.py); else it stays `collective`. So does what is
-left after MOST_HANDED hands.
+A wait is replaced where it is surely more than none (analyses/collectives.py); else it stays `collective`. So does
+what is left after MOST_HANDED hands.
 
 Windows are on fleet time here, so that a wait and what replaces it are of one length: their sums are equal to the
 picosecond. The replay that follows waits from host to host is replay/job_replay.py.
@@ -13,7 +13,6 @@ picosecond. The replay that follows waits from host to host is replay/job_replay
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -40,15 +39,14 @@ _COLLECTIVE = CLASSES.index("collective")
 
 @dataclass(frozen=True)
 class JobTime:
-    """What puts a job on one clock: theta per process, and what job times in ps count from (ns UTC, the reference's)."""
+    """What puts a job on one clock: theta per process, and what job times in ps count from (ns UTC, the
+    reference's)."""
 
     clocks: tuple[Theta, ...]
     origin_ns: int
 
 
-def answering_lanes(
-    process: int, activity: ProcessActivity, found: Arrivals, time: JobTime
-) -> list[AnsweringLane]:
+def answering_lanes(process: int, activity: ProcessActivity, found: Arrivals, time: JobTime) -> list[AnsweringLane]:
     """Map 2 of one process: its lanes on fleet time, each knowing whom it waited for and until when."""
     of = found.collectives
     lanes = [number for number, rank in enumerate(of.ranks) if rank.process == process]
@@ -61,7 +59,10 @@ def answering_lanes(
     whom[of.row[waiting]] = of.rank[last]
     until[of.row[waiting]] = (found.start_ns[last] - time.origin_ns) * 1000
     return [
-        AnsweringLane(on_fleet_time(lane, time.clocks[process], activity.origin_ns, time.origin_ns), *_padded(whom, until, lane.execution))
+        AnsweringLane(
+            on_fleet_time(lane, time.clocks[process], activity.origin_ns, time.origin_ns),
+            *_padded(whom, until, lane.execution),
+        )
         for lane in activity.lanes
     ]
 
@@ -131,8 +132,12 @@ def job_breakdown(
             total = np.maximum(integers(table, "total_ps"), exclusive.reshape(-1))
             parts.append(
                 table.set_column(table.schema.get_field_index("start_ps"), "start_ps", pa.array(np.repeat(low, width)))
-                .set_column(table.schema.get_field_index("window_ps"), "window_ps", pa.array(np.repeat(high - low, width)))
-                .set_column(table.schema.get_field_index("exclusive_ps"), "exclusive_ps", pa.array(exclusive.reshape(-1)))
+                .set_column(
+                    table.schema.get_field_index("window_ps"), "window_ps", pa.array(np.repeat(high - low, width))
+                )
+                .set_column(
+                    table.schema.get_field_index("exclusive_ps"), "exclusive_ps", pa.array(exclusive.reshape(-1))
+                )
                 .set_column(table.schema.get_field_index("total_ps"), "total_ps", pa.array(total))
             )
     return pa.concat_tables(parts).cast(breakdown.schema) if parts else breakdown.slice(0, 0)

@@ -1,8 +1,8 @@
 """What was a lane doing at any time? Asked by other ranks that waited for it.
 
-A lane's capture is tiled by segments: busy ones have one class (the one that wins there), gaps share theirs among causes
-(docs/breakdown.md). A segment of class collective belongs to one collective, the one that started first. Read on the
-process's own clock (map 1), put on fleet time when that is known (map 2), then asked.
+A lane's capture is tiled by segments: busy ones have one class (the one that wins there), gaps share theirs among
+causes (docs/breakdown.md). A segment of class collective belongs to one collective, the one that started first. Read
+on the process's own clock (map 1), put on fleet time when that is known (map 2), then asked.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Which rank do the others wait for, how persistently, and what was it doing?
 
     lost        in a step, the sum over its collectives of what the rank came later than the second last (claimed ones
-                alone, analyses/collectives.py): what the step would have been shorter by, had it come with the second last
+                alone, analyses/collectives.py): what the step would have been shorter by, had it come with the second
+                last
     share       the part of the steps in which this rank lost most
     p           the chance that one of n equal ranks loses most in so many of the steps: the binomial tail, times n,
                 because the worst of n was picked
     cause       what the rank was doing between the second last arrival and its own: the classes and causes of its lane,
                 waits for others followed
 
-A rank is called a straggler where p < SIGNIFICANT and it loses LEAST_LOST of the step time or more.
+Which of them is called a straggler is a rule of rules/straggler.py.
 """
 
 from __future__ import annotations
@@ -25,9 +26,6 @@ from xprof_py.postprocess.analyses.lane_activity import Questions
 from xprof_py.postprocess.join.columns import Bool, Int64
 from xprof_py.postprocess.match.steps import MatchedSteps
 from xprof_py.postprocess.schema import CLASSES
-
-SIGNIFICANT = 0.01
-LEAST_LOST = 0.01
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,7 @@ def binomial_tail(at_least: int, of: int, chance: float) -> float:
         return 1.0
     log = math.lgamma
     terms = (
-        math.exp(
-            log(of + 1) - log(k + 1) - log(of - k + 1) + k * math.log(chance) + (of - k) * math.log1p(-chance)
-        )
+        math.exp(log(of + 1) - log(k + 1) - log(of - k + 1) + k * math.log(chance) + (of - k) * math.log1p(-chance))
         for k in range(at_least, of + 1)
     )
     return min(math.fsum(terms), 1.0)

@@ -1,8 +1,8 @@
 """Two sequences of one kind of event, of two ranks, of which either may have lost some: which belong together?
 
 Events pair only if their tokens are equal. Where all tokens are equal that says nothing, so the ends decide: a
-collective ends at about the same time everywhere, and between two collectives that both ranks saw the same time passes on
-both clocks, whatever their offset. The cheapest chain of pairs is found by dynamic programming:
+collective ends at about the same time everywhere, and between two collectives that both ranks saw the same time passes
+on both clocks, whatever their offset. The cheapest chain of pairs is found by dynamic programming:
 
     a pair                                             gains PAIR
     an event of one rank that is skipped       GAP each
@@ -100,10 +100,9 @@ def _commonest(offsets: Float64, scale: float) -> float:
     return float(np.median(ordered[best : until[best]]))
 
 
-def _chains(
-    equal: npt.NDArray[np.bool_], offset: Float64, off_mode: Float64
-) -> tuple[Float64, Int64]:
-    """Per pair (b, a) the cost of the cheapest chain that ends with it, and the pair before, as b * len(a) + a; -1: none."""
+def _chains(equal: npt.NDArray[np.bool_], offset: Float64, off_mode: Float64) -> tuple[Float64, Int64]:
+    """Per pair (b, a) the cost of the cheapest chain that ends with it, and the pair before, as b * len(a) + a; -1:
+    none."""
     n, m = equal.shape
     cost = np.full((n, m), np.inf)
     came = np.full((n, m), -1, np.int64)

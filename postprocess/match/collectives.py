@@ -101,8 +101,8 @@ class Collectives:
 class ClockTimes:
     """What clocks say of collectives that all wait for all: the fields of clocks.crowd.Meetings, of its shapes.
 
-    ``start_ns``, ``end_ns``: int64, clocks x collectives: the last start and the first end of the ranks of that clock, 0
-    where it is not ``present``. ``collective``: which ones they are.
+    ``start_ns``, ``end_ns``: int64, clocks x collectives: the last start and the first end of the ranks of that clock,
+    0 where it is not ``present``. ``collective``: which ones they are.
     """
 
     start_ns: Int64
@@ -120,7 +120,9 @@ def match_collectives(processes: Sequence[Endpoints]) -> Collectives:
     _refuse_one_rank_twice(processes)
     clocks = tuple(dict.fromkeys(p.clock for p in processes))
     ranks = tuple(
-        Rank(number, lane, p.host, clocks.index(p.clock)) for number, p in enumerate(processes) for lane in range(p.lanes)
+        Rank(number, lane, p.host, clocks.index(p.clock))
+        for number, p in enumerate(processes)
+        for lane in range(p.lanes)
     )
     return _Match(processes, ranks, clocks).run()
 
@@ -283,7 +285,8 @@ class _Match:
         return np.asarray(by_rank[self.group[rows], self.rank[rows]] & consistent[self.group[rows]])
 
     def _by_key(self, rows: Int64, method: int, keys: tuple[Int64, ...]) -> None:
-        """Rows of one key are one collective where every rank has one of it; else their order within the key decides."""
+        """Rows of one key are one collective where every rank has one of it; else their order within the key
+        decides."""
         if not len(rows):
             return
         self.method[rows] = method
@@ -360,7 +363,9 @@ class _Match:
         synchronising = np.zeros(len(order), np.bool_)
         if len(rows):
             # One asynchronous participant makes it one that does not tell.
-            synchronising = np.logical_and.reduceat(self.synchronising[rows], np.searchsorted(of, np.arange(len(order))))
+            synchronising = np.logical_and.reduceat(
+                self.synchronising[rows], np.searchsorted(of, np.arange(len(order)))
+            )
         self._note_missing(of, rows, speaks)
         return Collectives(
             ranks=self.ranks,

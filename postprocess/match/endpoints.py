@@ -1,11 +1,11 @@
 """Map 1: when each collective began and ended on the lanes of one process, on its own clock. Small enough to gather.
 
-An execution is a leaf of class collective. A -start and its -done are one: it arrives with the start of the -start, ends
-with the -done, and can be waited for in the -done alone. One that is cut in half by the capture stands alone.
+An execution is a leaf of class collective. A -start and its -done are one: it arrives with the start of the -start,
+ends with the -done, and can be waited for in the -done alone. One that is cut in half by the capture stands alone.
 
-`synchronising`: nobody's ends before all have begun, and it ends for all at about the same time. all-reduce, all-gather,
-reduce-scatter and all-to-all do. The others are one-sided: a root may leave early, a send is buffered, a permute knows its
-neighbours only; and a -done ends when its thread comes by.
+`synchronising`: nobody's ends before all have begun, and it ends for all at about the same time. all-reduce,
+all-gather, reduce-scatter and all-to-all do. The others are one-sided: a root may leave early, a send is buffered, a
+permute knows its neighbours only; and a -done ends when its thread comes by.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ def read_endpoints(profile: Profile, process_index: int | None) -> Endpoints:
         process_index=process_index,
         clock=_clock(profile),
         lanes=profile["lanes"].num_rows,
-        capture_ns=tuple(profile.origin_ns + at // 1000 for at in (profile.capture_start_ps, profile.capture_end_ps)),  # type: ignore[arg-type]
-        table=table.cast(SCHEMA),
+        capture_ns=tuple(profile.origin_ns + at // 1000 for at in (profile.capture_start_ps, profile.capture_end_ps)),
+        # type: ignore[arg-type] table=table.cast(SCHEMA),
         steps=pa.table(
             {
                 "name": names,
@@ -222,9 +222,7 @@ def _tell(profile: Profile, hlo: Int64, asynchronous: Bool) -> dict[str, pa.Arra
     code = code.reshape(-1)
     types = [*(pa.string() for _ in range(4)), pa.int64(), pa.string(), pa.int64(), pa.bool_()]
     keys = ("kind", "op", "source", "program", "devices", "groups", "bytes", "synchronising")
-    told = {
-        key: pa.array([row[i] for row in rows], types[i]).take(pa.array(code)) for i, key in enumerate(keys)
-    }
+    told = {key: pa.array([row[i] for row in rows], types[i]).take(pa.array(code)) for i, key in enumerate(keys)}
     told["synchronising"] = pc.and_(told["synchronising"], pa.array(~asynchronous))
     return {key: value.dictionary_encode() if pa.types.is_string(value.type) else value for key, value in told.items()}
 

@@ -1,7 +1,7 @@
 """Host time to fleet time: one clock for all, that of the reference, and how far it may be from the truth.
 
-What is known of a clock is theta(t) = what it shows less what the reference shows, at the moment when it shows t, with an
-interval around it (clocks/curve.py). Fleet time is t - theta(t). Times stay integers; only theta, which is small, is
+What is known of a clock is theta(t) = what it shows less what the reference shows, at the moment when it shows t, with
+an interval around it (clocks/curve.py). Fleet time is t - theta(t). Times stay integers; only theta, which is small, is
 a double.
 """
 
@@ -54,3 +54,22 @@ def fleet_ps(clock: Theta, origin_ns: int, at_ps: Int64, job_origin_ns: int) -> 
     shift = np.rint(clock.values(t_s) * 1000).astype(np.int64)
     moved = at_ps + (origin_ns - job_origin_ns - clock.base_ns) * 1000 - shift
     return np.maximum.accumulate(moved) if len(moved) else moved
+
+
+class _Reference:
+    """The clock that fleet time is."""
+
+    origin_ns = 0
+    base_ns = 0
+
+    def values(self, t_s: Float64, /) -> Float64:
+        """It does not differ from itself."""
+        return np.zeros(len(t_s))
+
+    def errors(self, t_s: Float64, /) -> Float64:
+        """And is certain about itself."""
+        return np.zeros(len(t_s))
+
+
+REFERENCE: Theta = _Reference()
+"""theta of the reference: what all processes of one clock have."""

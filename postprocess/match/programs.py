@@ -1,8 +1,8 @@
 """Which programs of several processes are the same one, and which ranks run it.
 
 A program is what it computes: the opcodes, shapes and edges of its instructions, in order. Names of modules carry
-suffixes that differ between processes, ids are each process's own, and paths of source files are a machine's. Ranks that
-run the same programs are a stage; pipeline stages run different ones.
+suffixes that differ between processes, ids are each process's own, and paths of source files are a machine's. Ranks
+that run the same programs are a stage; pipeline stages run different ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Steps across hosts: which step of one is which of another, and which are missing where.
 
-A step is (name, number, occurrence). An occurrence is counted within a capture, and so is the number of an inferred step:
-hosts whose captures began at other times count differently. What the collectives of two steps have in common tells by
-how much, and the count is moved. Each step then pairs with itself, whatever a host has before or behind.
+A step is (name, number, occurrence). An occurrence is counted within a capture, and so is the number of an inferred
+step: hosts whose captures began at other times count differently. What the collectives of two steps have in common
+tells by how much, and the count is moved. Each step then pairs with itself, whatever a host has before or behind.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ StepKey = tuple[str, int, int]
 @dataclass(frozen=True)
 class MatchedSteps:
     """``keys``: the job's steps, in order of the first host that has each. ``of_process``: per process the number in
-    ``keys`` of each of its outermost steps. ``missing``: (step, host, why)."""
+    ``keys`` of each of its outermost steps. ``missing``: (step, host, why). ``moved``: per host its own key of a step
+    -> the job's."""
 
     keys: list[StepKey]
     of_process: list[list[int]]
     missing: list[tuple[StepKey, str, str]]
+    moved: dict[str, dict[StepKey, StepKey]]
 
 
 def match_steps(processes: Sequence[Endpoints], collectives: Collectives) -> MatchedSteps:
@@ -66,7 +68,8 @@ def match_steps(processes: Sequence[Endpoints], collectives: Collectives) -> Mat
             elif number > max(seen):
                 why = "its capture ended before"
             missing.append((key, process.host, why))
-    return MatchedSteps(list(keys), [[keys[key] for key in mine] for mine in moved], missing)
+    own_to_job = {p.host: dict(zip(own[i], moved[i], strict=True)) for i, p in enumerate(processes)}
+    return MatchedSteps(list(keys), [[keys[key] for key in mine] for mine in moved], missing, own_to_job)
 
 
 def _shifts(
