@@ -170,8 +170,11 @@ def read_endpoints(profile: Profile, process_index: int | None) -> Endpoints:
         process_index=process_index,
         clock=_clock(profile),
         lanes=profile["lanes"].num_rows,
-        capture_ns=tuple(profile.origin_ns + at // 1000 for at in (profile.capture_start_ps, profile.capture_end_ps)),
-        # type: ignore[arg-type] table=table.cast(SCHEMA),
+        capture_ns=(
+            profile.origin_ns + profile.capture_start_ps // 1000,
+            profile.origin_ns + profile.capture_end_ps // 1000,
+        ),
+        table=table.cast(SCHEMA),
         steps=pa.table(
             {
                 "name": names,
