@@ -25,6 +25,8 @@ from xprof_py.postprocess.join.columns import Bool, Int64, distinct, integers
 from xprof_py.postprocess.match.alignment import align
 from xprof_py.postprocess.match.endpoints import Endpoints, encode
 
+NEIGHBOURS = 9
+"""Collectives whose ends tell how far two clocks are apart about then."""
 METHODS = ("sequence", "run_id", "order")
 
 
@@ -163,7 +165,7 @@ class _Match:
             [v for t in tables for v in t["synchronising"].to_pylist()] or np.zeros(0), np.bool_
         )
         self.group, self.expected = self._groups()
-        self.step_key = self._step_keys()
+        self.step_key, self.step_number = self._step_keys()
         self.found = np.full(len(self.rank), -1, np.int64)
         self.method = np.full(len(self.rank), -1, np.int64)
         self.next = 0
@@ -229,25 +231,31 @@ class _Match:
             out[number] = (indices[rank.process] or 0) * many + rank.lane
         return out
 
-    def _step_keys(self) -> Int64:
-        """Per execution a number for its step, equal across processes; between steps that of the last one begun."""
+    def _step_keys(self) -> tuple[Int64, Int64]:
+        """Per execution a number for its step, equal across processes; between steps that of the last one begun. And
+        one for its name and number alone: occurrences are counted from the beginning of each capture."""
         key = np.full(len(self.rank), -1, np.int64)
+        named = np.full(len(self.rank), -1, np.int64)
         known: dict[tuple[Any, ...], int] = {}
+        numbers: dict[tuple[Any, ...], int] = {}
         for number, process in enumerate(self.processes):
             mine = np.flatnonzero(self.process == number)
             if "inferred" in process.steps["source"].to_pylist()[:1]:
                 # Counted from the beginning of each capture: no anchor.
                 continue
-            names = zip(*(process.steps[name].to_pylist() for name in ("name", "number", "occurrence")), strict=True)
+            columns = (process.steps[name].to_pylist() for name in ("name", "number", "occurrence"))
+            names = list(zip(*columns, strict=True))
+            without = np.array([numbers.setdefault(k[:2], len(numbers)) for k in names] or np.zeros(0), np.int64)
             codes = np.array([known.setdefault(key, 2 * len(known)) for key in names] or np.zeros(0), np.int64)
             has = self.step[mine] >= 0
+            named[mine] = np.where(has, without[self.step[mine]] if len(without) else -1, -1)
             of_row = np.where(has, codes[self.step[mine]] if len(codes) else -1, -1)
             # Rows are in order of (lane, start): the last step before, on the same lane.
             last = np.maximum.accumulate(np.where(has, np.arange(len(mine)), -1)) if len(mine) else mine
             same_lane = self.rank[mine[np.maximum(last, 0)]] == self.rank[mine]
             before = np.where((last >= 0) & same_lane, of_row[np.maximum(last, 0)] + 1, -1)
             key[mine] = np.where(has, of_row, before)
-        return key
+        return key, named
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -272,7 +280,7 @@ class _Match:
         rank_pairs, _ = distinct(key, self.rank[rows])
         shared = np.bincount(key[rank_pairs], minlength=int(key.max()) + 1)[key] >= 2
         order = np.argsort(key, kind="stable")
-        steps, ordered = self.step_key[rows[order]], key[order]
+        steps, ordered = self.step_number[rows[order]], key[order]
         next_same = (ordered[1:] == ordered[:-1]) & (steps[1:] >= 0) & (steps[:-1] >= 0)
         of_pair = self.group[rows[order][1:]]
         differs = next_same & (steps[1:] != steps[:-1])
@@ -302,7 +310,9 @@ class _Match:
         rest = rows[~mine]
         order = np.lexsort((self.start[rest], self.rank[rest], bucket[~mine]))
         rest, of = rest[order], bucket[~mine][order]
-        for part in np.split(rest, np.flatnonzero(np.diff(of)) + 1) if len(rest) else []:
+        parts = np.split(rest, np.flatnonzero(np.diff(of)) + 1) if len(rest) else []
+        # Where all ranks have as many, they tell how far the clocks are apart; the others need that.
+        for part in sorted(parts, key=lambda part: len(set(np.unique(self.rank[part], return_counts=True)[1])) > 1):
             self._in_order(part, method)
 
     def _in_order(self, rows: Int64, method: int) -> None:
@@ -321,7 +331,8 @@ class _Match:
         for i, part in enumerate(by_rank):
             if i == longest:
                 continue
-            to = align(tokens[longest], self.end[reference], tokens[i], self.end[part])
+            offset = self._offset(reference, part) if len(part) < len(reference) else None
+            to = align(tokens[longest], self.end[reference], tokens[i], self.end[part], offset)
             if to is None:
                 self.found[part] = -1
                 host = self.ranks[int(self.rank[part[0]])].host
@@ -332,6 +343,20 @@ class _Match:
             extra = part[to < 0]
             self.found[extra] = self.next + np.arange(len(extra))
             self.next += len(extra)
+
+    def _offset(self, reference: Int64, part: Int64) -> int | None:
+        """How far the clock of ``part`` was ahead of that of ``reference`` about then, by collectives that both are
+        known to have had; None without NEIGHBOURS of these."""
+        clock = np.array([rank.clock for rank in self.ranks], np.int64)[self.rank]
+        there, here = (np.flatnonzero((clock == clock[rows[0]]) & (self.found >= 0)) for rows in (reference, part))
+        _, one, other = np.intersect1d(self.found[there], self.found[here], return_indices=True)
+        ends = self.end[here[other]]
+        if len(ends) < NEIGHBOURS:
+            return None
+        nearest = np.argsort(np.abs(ends - self.end[part[0]]), kind="stable")[:NEIGHBOURS]
+        ahead = (ends - self.end[there[one]])[nearest]
+        middle = int(np.median(ahead))
+        return middle, float(np.median(np.abs(ahead - middle)))
 
     def _repeated(self, rows: Int64) -> None:
         """One rank has a number of its group twice: an event that was written twice. The first counts."""

@@ -37,23 +37,14 @@ def match_steps(processes: Sequence[Endpoints], collectives: Collectives) -> Mat
     ]
     inferred = [p.steps["source"].to_pylist()[:1] == ["inferred"] for p in processes]
     shift = _shifts(own, inferred, collectives)
-    keys: dict[StepKey, int] = {}
     moved = []
-    starts: dict[StepKey, int] = {}
-    for number, process in enumerate(processes):
-        mine = []
-        for key, start in zip(own[number], process.steps["start_ns"].to_pylist(), strict=True):
-            name, count, occurrence = key
-            by = shift[number]
-            if inferred[number]:
-                key = (name, count + by.get((name, -1), 0), occurrence)
-            else:
-                key = (name, count, occurrence + by.get((name, count), 0))
-            starts.setdefault(key, start)
-            mine.append(key)
-        moved.append(mine)
-    for key in sorted(starts, key=lambda key: (starts[key], key)):
-        keys[key] = len(keys)
+    for number, mine in enumerate(own):
+        by = shift[number]
+        if inferred[number]:
+            moved.append([(name, count + by.get((name, -1), 0), again) for name, count, again in mine])
+        else:
+            moved.append([(name, count, again + by.get((name, count), 0)) for name, count, again in mine])
+    keys = {key: number for number, key in enumerate(_in_one_order(moved))}
     missing = []
     for process, mine in zip(processes, moved, strict=True):
         if not mine:
@@ -70,6 +61,26 @@ def match_steps(processes: Sequence[Endpoints], collectives: Collectives) -> Mat
             missing.append((key, process.host, why))
     own_to_job = {p.host: dict(zip(own[i], moved[i], strict=True)) for i, p in enumerate(processes)}
     return MatchedSteps(list(keys), [[keys[key] for key in mine] for mine in moved], missing, own_to_job)
+
+
+def _in_one_order(sequences: Sequence[Sequence[StepKey]]) -> list[StepKey]:
+    """Every key once, in an order that each process's steps agree with: what one adds comes behind the key that it
+    comes behind there, or before the first one that is known."""
+    out: list[StepKey] = []
+    for mine in sequences:
+        place = {key: at for at, key in enumerate(out)}
+        first = next((place[key] for key in mine if key in place), len(out))
+        merged: list[StepKey] = out[:first]
+        done = first
+        for key in mine:
+            if key in place:
+                # Up to this one; where orders contradict one another the earlier process's holds.
+                merged += out[done : max(place[key] + 1, done)]
+                done = max(place[key] + 1, done)
+            else:
+                merged.append(key)
+        out = merged + out[done:]
+    return out
 
 
 def _shifts(
