@@ -69,20 +69,22 @@ def test_run_ids_that_name_other_steps_are_not_believed() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    lost=st.sets(st.tuples(st.integers(0, 2), st.integers(0, 23)), max_size=4),
+    # Of one step at most one is lost: where two ranks lose a different one each, their numbers are equal.
+    lost=st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=4),
     with_run_ids=st.booleans(),
     seed=st.integers(0, 1000),
     shuffled=st.permutations(range(3)),
 )
 def test_one_lost_event_costs_one_participation(
-    lost: set[tuple[int, int]], with_run_ids: bool, seed: int, shuffled: list[int]
+    lost: dict[int, tuple[int, int]], with_run_ids: bool, seed: int, shuffled: list[int]
 ) -> None:
+    gone = {(rank, 4 * step + place) for step, (rank, place) in lost.items()}
     rng = np.random.default_rng(seed)
     begin = np.cumsum(rng.uniform(3, 20, 24))
     steps = [("train", i, 0) for i in range(6)]
     processes, true = [], {}
     for index in range(3):
-        kept = [i for i in range(24) if (index, i) not in lost]
+        kept = [i for i in range(24) if (index, i) not in gone]
         rows = [row(begin[i] + rng.uniform(0, 0.01), 2, step=i // 4, run_id=i if with_run_ids else None) for i in kept]
         processes.append(endpoints(rows, index=index, steps=steps, offset_ms=(0, 37, -120)[index]))
         for at, i in enumerate(kept):
