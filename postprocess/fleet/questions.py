@@ -17,19 +17,23 @@ from xprof_py.postprocess.analyses import (
     communication,
     compile_passes,
     compile_times,
+    copy_sizes,
     evidence,
     gap_chains,
     host_spans,
     launch_bound,
     memory_timeline,
+    network,
     op_steps,
     phases_of_ops,
     program_memory,
     recompiles,
     roofline,
+    run_ahead,
     throughput,
     top_ops,
 )
+from xprof_py.postprocess.clocks import exchanges
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.replay import step_replay
 
@@ -74,6 +78,8 @@ QUESTIONS: dict[str, Question] = {
         compile_passes.partial, compile_passes.merge, lambda t, _: {"compile_passes": compile_passes.finish(t)}
     ),
     "recompiles": Question(recompiles.partial, recompiles.merge, lambda t, _: {"recompiles": recompiles.finish(t)}),
+    "run_ahead": Question(run_ahead.partial, run_ahead.merge, lambda t, _: {"run_ahead": run_ahead.finish(t)}),
+    "copy_sizes": Question(copy_sizes.partial, copy_sizes.merge, lambda t, _: {"copy_sizes": copy_sizes.finish(t)}),
     "op_phases": Question(
         phases_of_ops.partial, phases_of_ops.merge, lambda t, phases: {"op_phases": phases_of_ops.finish(t, phases)}
     ),
@@ -88,6 +94,10 @@ QUESTIONS: dict[str, Question] = {
     ),
     "launch_bound": Question(
         launch_bound.partial, launch_bound.merge, lambda t, _: {"launch_bound": launch_bound.finish(t)}
+    ),
+    "network": Question(network.partial, network.merge, lambda t, _: {"network": network.finish(t)}),
+    "clock_samples": Question(
+        exchanges.of_profile, exchanges.merge, lambda t, _: {"clock_samples": exchanges.resolved(t)}
     ),
     "gap_chains": Question(gap_chains.partial, gap_chains.merge, lambda t, _: {"gap_chains": gap_chains.finish(t)}),
 }
