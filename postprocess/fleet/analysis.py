@@ -22,10 +22,11 @@ import pyarrow.parquet as pq
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.clocks.clock_map import clock_map_table, clock_rows
+from xprof_py.postprocess.clocks.curve import Curve
 from xprof_py.postprocess.fleet.job import (
     JobSolution,
     ProcessPart,
-    clock_rows,
     job_notes,
     job_tables,
     process_part,
@@ -35,7 +36,6 @@ from xprof_py.postprocess.fleet.questions import QUESTIONS
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
-from xprof_py.postprocess.match.fleet_time import Theta
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import Source, Sources, find_sources, profile_name
@@ -155,12 +155,12 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
 
 
 def reduce_partials(
-    parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]], clocks: Sequence[Theta | None] | None = None
+    parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]], clocks: Sequence[Curve | None] | None = None
 ) -> Analysis:
     """Merge the partials and finish. The order of ``parts`` does not matter.
 
-    ``clocks``: theta per distinct clock, in order of the first process that has it; without, those of other clocks than
-    the first process's are not aligned. Raises BadInputError where two processes are one rank.
+    ``clocks``: where they are known already, theta per distinct clock, in order of the first process that has it;
+    without, they are solved. Raises BadInputError where two processes are one rank.
     """
     parts = sorted(parts, key=lambda part: (_index(part.process), part.process["host"]))
     merged = {
@@ -171,14 +171,15 @@ def reduce_partials(
     for name, question in QUESTIONS.items():
         finished |= question.finish(merged[name], phases)
     job = [p.job for p in parts]
-    solution = solve_job(job, clocks)
+    solution = solve_job(job, finished["clock_samples"], clocks)
+    finished["clock_map"] = clock_map_table(solution.solved)
     finished |= job_tables(job, solution, merged["breakdown"], phases)
     summary = build_summary(
         processes=[p.process for p in parts],
         tables=finished,
         diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics), *job_notes(solution)],
         missing=_missing(solution),
-        clocks=clock_rows(solution, job),
+        clocks=clock_rows(solution.solved),
     )
     stored = {name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED}
     tables = {**finished, **stored}

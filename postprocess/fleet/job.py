@@ -9,7 +9,7 @@ finish    rounds of questions between ranks, then tables                        
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,9 @@ from xprof_py.postprocess.analyses.job_view import (
     job_steps,
 )
 from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
+from xprof_py.postprocess.clocks.curve import Curve
+from xprof_py.postprocess.clocks.solve import Solution
+from xprof_py.postprocess.fleet.job_clocks import solve_job_clocks
 from xprof_py.postprocess.join.columns import Bool, Int64, integers
 from xprof_py.postprocess.match.collectives import Collectives, match_collectives
 from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
@@ -44,10 +47,6 @@ from xprof_py.postprocess.replay.job_replay import Met, ProcessTimeline, read_pr
 
 _PHASES = ("unmeasured", "partial", "warmup", "outlier", "steady")
 """A step of the job has the first of these that it has on any host."""
-
-
-_LOOKS = 65
-"""Times at which a clock's error over the capture is read."""
 
 
 @dataclass(frozen=True)
@@ -83,24 +82,33 @@ class JobSolution:
     clocks: tuple[Theta | None, ...]
     arrivals: Arrivals
     time: JobTime | None
+    solved: Solution
 
 
-def solve_job(parts: Sequence[ProcessPart], clocks: Sequence[Theta | None] | None = None) -> JobSolution:
-    """Match what the processes saw, in order of process index; the first one's clock is the reference.
+def solve_job(
+    parts: Sequence[ProcessPart], samples: pa.Table, clocks: Sequence[Curve | None] | None = None
+) -> JobSolution:
+    """Match what the processes saw, in order of process index, and solve their clocks.
 
-    ``clocks``: theta per distinct clock, in order of the first process that has it; without, only processes of the
-    reference's own clock are on fleet time. Raises BadInputError where two processes have one index.
+    The first process's clock is the reference. ``samples``: the table `clock_samples` of the job. ``clocks``: where
+    they are known already, theta per distinct clock in order of the first process that has it. Raises BadInputError
+    where two processes have one index.
     """
     endpoints = [part.endpoints for part in parts]
     found = match_collectives(endpoints)
     steps = match_steps(endpoints, found)
-    if clocks is None:
-        clocks = [REFERENCE, *[None] * (len(found.clocks) - 1)]
-    of_process = [clocks[found.clocks.index(e.clock)] for e in endpoints]
-    known = tuple(theta for theta in of_process if theta is not None)
-    time = JobTime(known, parts[0].activity.origin_ns) if len(known) == len(of_process) else None
+    solved = solve_job_clocks(endpoints, found, samples)
+    if clocks is not None:
+        known = [
+            replace(clock, method="given", curve=curve) for clock, curve in zip(solved.clocks, clocks, strict=True)
+        ]
+        solved = replace(solved, clocks=(solved.clocks[0], *known[1:]))
+    thetas = (REFERENCE, *(clock.curve for clock in solved.clocks[1:]))
+    of_process = [thetas[number] for number in solved.clock_of]
+    tied = tuple(theta for theta in of_process if theta is not None)
+    time = JobTime(tied, parts[0].activity.origin_ns) if len(tied) == len(of_process) else None
     hosts = tuple(e.host for e in endpoints)
-    return JobSolution(hosts, found, steps, tuple(clocks), arrivals(found, clocks), time)
+    return JobSolution(hosts, found, steps, thetas, arrivals(found, thetas), time, solved)
 
 
 def job_tables(
@@ -210,7 +218,7 @@ def _steps_table(solution: JobSolution, took: JobSteps, breakdown: pa.Table) -> 
 
 def job_notes(solution: JobSolution) -> list[dict[str, Any]]:
     """Diagnostics rows: what could not be matched, and what contradicts the clocks."""
-    notes = list(solution.collectives.diagnostics)
+    notes = [*solution.collectives.diagnostics, *solution.solved.diagnostics]
     early = ends_too_early(solution.arrivals)
     if early:
         why = "participations that end before the last participant has started: the clocks or the matching are wrong"
@@ -238,33 +246,6 @@ def job_notes(solution: JobSolution) -> list[dict[str, Any]]:
             }
         )
     return notes
-
-
-def clock_rows(solution: JobSolution, parts: Sequence[ProcessPart]) -> list[dict[str, Any]]:
-    """`clocks[]` of the summary, one row per process: theta at the start of its capture, how fast it grows over the
-    capture, and the largest error in it; null where nothing is known."""
-    rows = []
-    for part in parts:
-        number = solution.collectives.clocks.index(part.endpoints.clock)
-        theta = solution.clocks[number]
-        row: dict[str, Any] = {"host": part.endpoints.host, "offset_ns": None, "drift_ppm": None, "error_ns": None}
-        if theta is None:
-            rows.append({**row, "method": "none", "status": "unaligned"})
-            continue
-        begin, end = part.endpoints.capture_ns
-        at_s = (np.linspace(begin, end, _LOOKS) - theta.origin_ns) / 1e9
-        value, error = theta.values(at_s), float(theta.errors(at_s).max())
-        row["offset_ns"] = theta.base_ns + round(float(value[0]))
-        row["drift_ppm"] = float(value[-1] - value[0]) / max(end - begin, 1) * 1e6
-        row["error_ns"] = int(np.ceil(error)) if np.isfinite(error) else None
-        rows.append(
-            {
-                **row,
-                "method": "reference" if number == 0 else "collectives",
-                "status": "aligned" if np.isfinite(error) else "unaligned",
-            }
-        )
-    return rows
 
 
 def stages_of(parts: Sequence[ProcessPart]) -> list[int]:

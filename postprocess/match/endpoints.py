@@ -189,7 +189,10 @@ def read_endpoints(profile: Profile, process_index: int | None) -> Endpoints:
 
 
 def _clock(profile: Profile) -> str:
-    """What its times were stamped by: lines of one domain are of one clock; else the process has its own."""
+    """What its times were stamped by: what the run file says; else the one domain of its lines; else its own clock."""
+    run = profile.metadata.get("run") or {}
+    if run.get("clock_domain"):
+        return str(run["clock_domain"])
     domains = {name for name in profile["lines"]["clock_domain"].unique().to_pylist() if name}
     return next(iter(domains)) if len(domains) == 1 else profile.host
 

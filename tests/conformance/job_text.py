@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from conformance.case_text import UNIT_PS, Case, CaseError, parse_case
 from conformance.profile_tables import ORIGIN_NS, profile_of
+from xprof_py.postprocess.clocks.curve import Curve, Piece
 from xprof_py.postprocess.profile import Profile
 
 
@@ -24,19 +24,13 @@ class CaseClock:
     drift_ppm: int = 0
     origin_ns: int = ORIGIN_NS
 
-    @property
-    def base_ns(self) -> int:
-        """What values are beyond."""
-        return self.offset_ns
-
-    def values(self, t_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """theta beyond base_ns, by the host's own time."""
+    def curve(self) -> Curve:
+        """theta by the host's own time: straight over any capture of a case."""
+        knots = np.array([-1e5, 1e5])
         rate = self.drift_ppm * 1e-6
-        return np.asarray((t_s - self.offset_ns / 1e9) * rate / (1 + rate) * 1e9)
-
-    def errors(self, t_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Half-width."""
-        return np.full(len(t_s), float(self.error_ns))
+        value = (knots - self.offset_ns / 1e9) * rate / (1 + rate) * 1e9
+        piece = Piece(*knots.tolist(), knots, value, value - self.error_ns, value + self.error_ns, 1, 0.0)
+        return Curve(self.origin_ns, self.offset_ns, (piece,))
 
 
 @dataclass
@@ -75,9 +69,9 @@ class Job:
             out.append(moved.with_tables(lines=lines))
         return out
 
-    def clocks(self) -> list[CaseClock | None]:
+    def clocks(self) -> list[Curve | None]:
         """theta per host; the first one is the reference."""
-        return [clock for _, clock in self.hosts.values()]
+        return [clock.curve() if clock is not None else None for _, clock in self.hosts.values()]
 
 
 def read_job(path: Path) -> Job:

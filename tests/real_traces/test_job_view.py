@@ -21,7 +21,7 @@ def analysed(trace_files: TraceFiles, name: str, error_ns: int) -> Analysis:
     files = trace_files(f"jax_cpu/{name}")
     truth = json.loads((files[0].parents[3] / "truth.json").read_text(encoding="utf-8"))
     clocks = [
-        CaseClock(rank["off_ns"], error_ns if place else 0, int(rank["ppm"]), truth["t0_ns"])
+        CaseClock(rank["off_ns"], error_ns if place else 0, int(rank["ppm"]), truth["t0_ns"]).curve()
         for place, rank in enumerate(truth["ranks"])
     ]
     profiles, diagnostics = load_processes(find_sources([str(file) for file in files]))
