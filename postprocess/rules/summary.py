@@ -41,16 +41,15 @@ def build_summary(
     processes: Sequence[dict[str, Any]],
     tables: Mapping[str, pa.Table],
     diagnostics: Sequence[dict[str, Any]],
+    clocks: Sequence[dict[str, Any]],
     missing: Sequence[dict[str, Any]] = (),
-    clocks: Sequence[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Build the summary.
 
     ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks,
     peaks, steps_source, observer).
     ``tables``: what the analyses finished, by name (fleet/questions.py), and those of the job (fleet/job.py).
-    ``missing``: steps that a host does not have. ``clocks``: a row per process; without, one process is its own
-    reference.
+    ``missing``: steps that a host does not have. ``clocks``: a row per process (clocks/clock_map.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
     phases = breakdown.used_phases(merged)
@@ -77,7 +76,6 @@ def build_summary(
         notes.append(_no_steps(steps, notes))
     observer = observer_summary(processes)
     notes += observer_notes(observer)
-    clocks = _clocks(processes) if clocks is None else clocks
     unaligned = [row["host"] for row in clocks if row["status"] == "unaligned"]
     if unaligned:
         notes.append(_unaligned(unaligned))
@@ -293,22 +291,6 @@ def _predictions(predicted: verdict_rule.Prediction | None, late: dict[str, Any]
             if name != "straggler" or late
         },
     }
-
-
-def _clocks(processes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One host is its own reference. Several are not aligned in this version, and say so."""
-    alone = len(processes) <= 1
-    return [
-        {
-            "host": p["host"],
-            "offset_ns": 0 if alone else None,
-            "drift_ppm": 0.0 if alone else None,
-            "error_ns": 0 if alone else None,
-            "method": "reference" if alone else "none",
-            "status": "aligned" if alone else "unaligned",
-        }
-        for p in processes
-    ]
 
 
 def _top_ops(ops: pa.Table, lanes: int, whole_s: float) -> list[dict[str, Any]]:
