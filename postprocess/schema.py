@@ -399,6 +399,18 @@ TABLES: dict[str, pa.Schema] = {
         ("stack", pa.int32(), True),
         ("evidence", pa.string()),
     ),
+    # Straight stretches that tile the capture of every clock that is tied to the reference (clocks/clock_map.py). What
+    # the clock shows at `t` in [begin_ns, end_ns), its own UTC ns, is ahead of the reference by
+    # offset_ns + drift_ppm * 1e-6 * (t - begin_ns), wrong by at most `error_ns` (half-width; null: no bound is known).
+    "clock_map": _schema(
+        ("domain", pa.string()),
+        ("begin_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("offset_ns", pa.int64()),
+        ("drift_ppm", pa.float64()),
+        ("error_ns", pa.int64(), True),
+        ("method", pa.string()),
+    ),
     # One row per window and class: the partial of the breakdown analysis. The exclusive picoseconds of a window sum to
     # its length exactly. `total`: covered or not; `foreign`: by work of other steps. Head and tail have no number.
     "breakdown": _schema(

@@ -89,3 +89,16 @@ class ChromeScanner:
     def finish(self) -> dict[str, Any]: ...
 
 def decode_hlo(buffer: Buffer, /) -> dict[str, Any]: ...
+def fit_line(
+    upper_t: Any,
+    upper_y: Any,
+    lower_t: Any,
+    lower_y: Any,
+    at: Any,
+    low: Any,
+    high: Any,
+    slope_min: float,
+    slope_max: float,
+    /,
+) -> tuple[float, float, float, float, float, float]:
+    """Fit the line of largest margin between bounds (native/kernels/envelope.h)."""

@@ -22,6 +22,16 @@ import pyarrow.parquet as pq
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.clocks.clock_map import clock_map_table, clock_rows
+from xprof_py.postprocess.clocks.curve import Curve
+from xprof_py.postprocess.fleet.job import (
+    JobSolution,
+    ProcessPart,
+    job_notes,
+    job_tables,
+    process_part,
+    solve_job,
+)
 from xprof_py.postprocess.fleet.questions import QUESTIONS
 from xprof_py.postprocess.fleet.ranks import one_of_each_rank
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
@@ -54,6 +64,8 @@ class Partials:
     """The partial of every question, by its name."""
     stored: dict[str, pa.Table]
     diagnostics: list[dict[str, Any]]
+    job: ProcessPart
+    """What the job needs of it beyond the answers."""
 
 
 def load_processes(sources: Sources) -> tuple[list[Profile], list[dict[str, Any]]]:
@@ -141,11 +153,18 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
         answers={name: question.partial(joined) for name, question in QUESTIONS.items()},
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
+        job=process_part(joined, run.get("process_index")),
     )
 
 
-def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]]) -> Analysis:
-    """Merge the partials and finish. The order of ``parts`` does not matter."""
+def reduce_partials(
+    parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]], clocks: Sequence[Curve | None] | None = None
+) -> Analysis:
+    """Merge the partials and finish. The order of ``parts`` does not matter.
+
+    ``clocks``: where they are known already, theta per distinct clock, in order of the first process that has it;
+    without, they are solved. Raises BadInputError where two processes are one rank.
+    """
     parts = sorted(parts, key=lambda part: (_index(part.process), part.process["host"]))
     merged = {
         name: functools.reduce(question.merge, (p.answers[name] for p in parts)) for name, question in QUESTIONS.items()
@@ -154,14 +173,27 @@ def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, A
     finished: dict[str, pa.Table] = {}
     for name, question in QUESTIONS.items():
         finished |= question.finish(merged[name], phases)
+    job = [p.job for p in parts]
+    solution = solve_job(job, finished["clock_samples"], clocks)
+    finished["clock_map"] = clock_map_table(solution.solved)
+    finished |= job_tables(job, solution, merged["breakdown"], phases)
     summary = build_summary(
         processes=[p.process for p in parts],
         tables=finished,
-        diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics)],
+        diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics), *job_notes(solution)],
+        missing=_missing(solution),
+        clocks=clock_rows(solution.solved),
     )
     stored = {name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED}
     tables = {**finished, **stored}
     return Analysis({**summary, "tables": sorted(tables)}, tables)
+
+
+def _missing(solution: JobSolution) -> list[dict[str, Any]]:
+    return [
+        {"step": number, "name": name, "host": host, "why": why}
+        for (name, number, _), host, why in solution.steps.missing
+    ]
 
 
 def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False) -> Analysis:

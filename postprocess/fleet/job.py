@@ -1,0 +1,253 @@
+"""The job as a whole: what no process can say by itself. Between the passes, and behind them.
+
+map 1     per process: endpoints of its collectives, activity of its lanes                     (ProcessPart)
+solve     on one node: collectives, steps and clocks of all processes, who was last where      (solve_job)
+map 2     per process: its lanes on fleet time, knowing whom they waited for                   (answering_lanes)
+finish    rounds of questions between ranks, then tables                                       (job_tables)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.postprocess.analyses import stragglers
+from xprof_py.postprocess.analyses.collectives import (
+    Arrivals,
+    arrivals,
+    collectives_table,
+    ends_too_early,
+    participants_table,
+)
+from xprof_py.postprocess.analyses.job_view import (
+    JobSteps,
+    JobTime,
+    answering_lanes,
+    asking,
+    job_breakdown,
+    job_steps,
+)
+from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
+from xprof_py.postprocess.clocks.curve import Curve
+from xprof_py.postprocess.clocks.solve import Solution
+from xprof_py.postprocess.fleet.job_clocks import solve_job_clocks
+from xprof_py.postprocess.join.columns import Bool, Int64, integers
+from xprof_py.postprocess.match.collectives import Collectives, match_collectives
+from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
+from xprof_py.postprocess.match.fleet_time import REFERENCE, Theta, fleet_ns, fleet_ps
+from xprof_py.postprocess.match.programs import stages
+from xprof_py.postprocess.match.steps import MatchedSteps, match_steps
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.replay.job_replay import Met, ProcessTimeline, read_process, replay_job
+
+_PHASES = ("unmeasured", "partial", "warmup", "outlier", "steady")
+"""A step of the job has the first of these that it has on any host."""
+
+
+@dataclass(frozen=True)
+class ProcessPart:
+    """What one process gives the job. ``window_step``: the step of each row of its table `windows`, -1 without."""
+
+    endpoints: Endpoints
+    activity: ProcessActivity
+    window_step: Int64
+    replay: ProcessTimeline | None
+
+
+def process_part(joined: Profile, process_index: int | None) -> ProcessPart:
+    """Map 1."""
+    endpoints = read_endpoints(joined, process_index)
+    return ProcessPart(
+        endpoints,
+        read_activity(joined),
+        integers(joined["windows"], "step"),
+        # Alone in its job a process without collectives is replayed as every process is (replay/step_replay.py).
+        read_process(joined) if endpoints.table.num_rows else None,
+    )
+
+
+@dataclass(frozen=True)
+class JobSolution:
+    """``clocks``: theta per clock of ``collectives``, None where it is not known. ``time``: None unless all processes'
+    are."""
+
+    hosts: tuple[str, ...]
+    collectives: Collectives
+    steps: MatchedSteps
+    clocks: tuple[Theta | None, ...]
+    arrivals: Arrivals
+    time: JobTime | None
+    solved: Solution
+
+
+def solve_job(
+    parts: Sequence[ProcessPart], samples: pa.Table, clocks: Sequence[Curve | None] | None = None
+) -> JobSolution:
+    """Match what the processes saw, in order of process index, and solve their clocks.
+
+    The first process's clock is the reference. ``samples``: the table `clock_samples` of the job. ``clocks``: where
+    they are known already, theta per distinct clock in order of the first process that has it. Raises BadInputError
+    where two processes have one index.
+    """
+    endpoints = [part.endpoints for part in parts]
+    found = match_collectives(endpoints)
+    steps = match_steps(endpoints, found)
+    solved = solve_job_clocks(endpoints, found, samples)
+    if clocks is not None:
+        known = [
+            replace(clock, method="given", curve=curve) for clock, curve in zip(solved.clocks, clocks, strict=True)
+        ]
+        solved = replace(solved, clocks=(solved.clocks[0], *known[1:]))
+    thetas = (REFERENCE, *(clock.curve for clock in solved.clocks[1:]))
+    of_process = [thetas[number] for number in solved.clock_of]
+    tied = tuple(theta for theta in of_process if theta is not None)
+    time = JobTime(tied, parts[0].activity.origin_ns) if len(tied) == len(of_process) else None
+    hosts = tuple(e.host for e in endpoints)
+    return JobSolution(hosts, found, steps, thetas, arrivals(found, thetas), time, solved)
+
+
+def job_tables(
+    parts: Sequence[ProcessPart], solution: JobSolution, breakdown: pa.Table, phases: tuple[str, ...]
+) -> dict[str, pa.Table]:
+    """The tables of the job: collectives, participants, and with clocks that match job_breakdown, job_steps,
+    stragglers.
+
+    ``breakdown``: the merged table of all processes. ``phases``: of the steps that count. A job of one lane has none.
+    """
+    found = solution.collectives
+    if len(found.ranks) < 2:
+        return {}
+    tables = {
+        "collectives": collectives_table(solution.arrivals, solution.steps),
+        "participants": participants_table(solution.arrivals),
+    }
+    if solution.time is None:
+        return tables
+    activities = [part.activity for part in parts]
+    lanes = [
+        answering_lanes(number, activity, solution.arrivals, solution.time)
+        for number, activity in enumerate(activities)
+    ]
+    tables["job_breakdown"] = job_breakdown(breakdown, solution.hosts, activities, lanes, found, solution.time)
+    took = job_steps(activities, [part.window_step for part in parts], solution.steps, solution.time)
+    tables["job_steps"] = _steps_table(solution, took, breakdown)
+    used = took.common & np.isin(tables["job_steps"]["phase"].to_pylist(), phases)
+    late = stragglers.lateness(solution.arrivals, solution.steps, asking(lanes, found), solution.time)
+    tables["stragglers"] = stragglers.stragglers_table(late, solution.arrivals, used)
+    replayed = _replayed(parts, solution, took, used, tables["stragglers"])
+    if replayed is not None:
+        tables["job_replay"] = replayed
+    return tables
+
+
+def _replayed(
+    parts: Sequence[ProcessPart], solution: JobSolution, took: JobSteps, used: Bool, ranks: pa.Table
+) -> pa.Table | None:
+    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no
+    timeline."""
+    assert solution.time is not None
+    processes = [part.replay for part in parts if part.replay is not None]
+    if len(processes) < len(parts):
+        return None
+    met, shifts, step_of = [], [], []
+    for number, (part, process) in enumerate(zip(parts, processes, strict=True)):
+        theta, origin_ns = solution.time.clocks[number], part.activity.origin_ns
+        met.append(_met(number, part, solution, theta))
+        end = process.windows[3]
+        order = np.argsort(end, kind="stable")
+        shift = np.zeros(len(end), np.int64)
+        shift[order] = fleet_ps(theta, origin_ns, end[order], solution.time.origin_ns) - end[order]
+        shifts.append(shift)
+        step_of.append(np.array(solution.steps.of_process[number] or np.zeros(0), np.int64))
+    worst = solution.hosts.index(ranks["host"][0].as_py()) if ranks.num_rows else -1
+    return replay_job(processes, met, step_of, shifts, used, took.step_ps, worst)
+
+
+def _met(number: int, part: ProcessPart, solution: JobSolution, theta: Theta) -> Met:
+    found, of = solution.arrivals, solution.collectives
+    assert solution.time is not None
+    process = np.array([rank.process for rank in of.ranks], np.int64)
+    mine = np.flatnonzero((process[of.rank] == number) & found.told[of.of])
+    count, origin_ns = part.endpoints.table.num_rows, part.activity.origin_ns
+    columns = [np.full(count, fill, np.int64) for fill in (-1, 0, 0, 0)]
+    own = of.waits_from_ns[mine]
+    last = found.last[of.of[mine]]
+    row = of.row[mine]
+    columns[0][row] = of.of[mine]
+    columns[1][row] = (of.start_ns[mine] - origin_ns) * 1000
+    columns[2][row] = np.maximum(found.start_ns[last] - fleet_ns(theta, own), 0) * 1000
+    columns[3][row] = (found.start_ns[mine] - solution.time.origin_ns - (of.start_ns[mine] - origin_ns)) * 1000
+    return Met(*columns)
+
+
+def _steps_table(solution: JobSolution, took: JobSteps, breakdown: pa.Table) -> pa.Table:
+    """One row per step of the job: name, number, occurrence, phase, end_ns (fleet time, UTC), step_ps (null where not
+    every host has it and the step before), hosts that have it."""
+    assert solution.time is not None
+    number_of = {key: number for number, key in enumerate(solution.steps.keys)}
+    phase = [len(_PHASES) - 1] * len(number_of)
+    rows = breakdown.filter(pc.equal(breakdown["kind"], "step"))
+    rows = rows.group_by(["host", "name", "number", "occurrence", "phase"]).aggregate([])
+    # Occurrences are each host's own: its rows of steps say which step of the job they are.
+    for host, name, number, occurrence, said in zip(
+        *(rows[n].to_pylist() for n in ("host", "name", "number", "occurrence", "phase")), strict=True
+    ):
+        at = number_of.get(solution.steps.moved[host].get((name, number, occurrence), ("", 0, 0)))
+        if at is not None and said in _PHASES:
+            phase[at] = min(phase[at], _PHASES.index(said))
+    hosts = np.zeros(len(number_of), np.int64)
+    for mine in solution.steps.of_process:
+        hosts[mine] += 1
+    return pa.table(
+        {
+            "name": pa.array([key[0] for key in solution.steps.keys], pa.string()),
+            "number": pa.array([key[1] for key in solution.steps.keys], pa.int64()),
+            "occurrence": pa.array([key[2] for key in solution.steps.keys], pa.int32()),
+            "phase": pa.array([_PHASES[code] for code in phase], pa.string()),
+            "hosts": hosts,
+            "end_ns": solution.time.origin_ns + took.end_ps // 1000,
+            "step_ps": pa.array(took.step_ps, mask=~took.common),
+        }
+    )
+
+
+def job_notes(solution: JobSolution) -> list[dict[str, Any]]:
+    """Diagnostics rows: what could not be matched, and what contradicts the clocks."""
+    notes = [*solution.collectives.diagnostics, *solution.solved.diagnostics]
+    early = ends_too_early(solution.arrivals)
+    if early:
+        why = "participations that end before the last participant has started: the clocks or the matching are wrong"
+        notes.append(
+            {
+                "severity": "warning",
+                "code": "ends_before_last_start",
+                "file": "",
+                "place": "",
+                "count": early,
+                "message": why,
+            }
+        )
+    unclaimed = (solution.arrivals.told & ~solution.arrivals.claimed & (solution.arrivals.late_by_ns > 0)).sum()
+    if unclaimed:
+        why = "collectives whose last participant came later by less than clocks can be wrong by: nobody is called last"
+        notes.append(
+            {
+                "severity": "note",
+                "code": "lateness_below_bound",
+                "file": "",
+                "place": "",
+                "count": int(unclaimed),
+                "message": why,
+            }
+        )
+    return notes
+
+
+def stages_of(parts: Sequence[ProcessPart]) -> list[int]:
+    """Per process the number of its pipeline stage: processes that run the same programs are one."""
+    return stages([part.endpoints.programs for part in parts])
