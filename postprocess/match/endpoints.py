@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from xprof_py.postprocess.hlo.classes import COLLECTIVES
 from xprof_py.postprocess.hlo.shapes import Instructions
-from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.match.library_calls import LibraryCall, library_calls
 from xprof_py.postprocess.match.programs import signatures
 from xprof_py.postprocess.profile import Profile
 
@@ -144,7 +145,10 @@ def read_endpoints(profile: Profile, process_index: int | None) -> Endpoints:
     run_id = integers(profile["runs"], "run_id")
     step = integers(profile["runs"], "step")
     has_run = of_run >= 0
-    told = _tell(profile, hlo[first], executions.asynchronous)
+    bare = hlo[first] < 0
+    calls, which, has_number, number = library_calls(Events.of(profile), integers(ops, "event")[first[bare]])
+    told = _tell(profile, np.where(bare, -1, hlo[first]), executions.asynchronous, calls, _spread(bare, which, -1))
+    sequence, has_sequence = _spread(bare, number, 0), _spread(bare, has_number.astype(np.int64), 0) > 0
     place = _places(of_run, hlo[first], start[first])
     outer = pc.is_null(profile["steps"]["parent"])
     steps = profile["steps"].filter(outer)
@@ -154,8 +158,9 @@ def read_endpoints(profile: Profile, process_index: int | None) -> Endpoints:
         {
             "lane": lane[first],
             **told,
-            "sequence": pa.nulls(len(first), pa.int64()),
-            "run_id": pa.array(np.where(has_run, run_id[of_run] if len(run_id) else 0, 0), mask=~has_run),
+            "sequence": pa.array(sequence, mask=~has_sequence),
+            # Without a program a run's id is a correlation id, which means nothing on another rank.
+            "run_id": pa.array(np.where(has_run, run_id[of_run] if len(run_id) else 0, 0), mask=~has_run | bare),
             "place": place,
             "step": _nullable(np.where(has_run, step[of_run] if len(step) else -1, -1)),
             "start_ns": profile.origin_ns + start[first] // 1000,
@@ -197,17 +202,31 @@ def _clock(profile: Profile) -> str:
     return next(iter(domains)) if len(domains) == 1 else profile.host
 
 
-def _tell(profile: Profile, hlo: Int64, asynchronous: Bool) -> dict[str, pa.Array | Int64]:
-    """kind, op, source, program, devices, groups, bytes and synchronising per execution, told once per instruction."""
+def _spread(where: Bool, values: Int64, other: int) -> Int64:
+    """``values`` at the places that ``where`` marks."""
+    out = np.full(len(where), other, np.int64)
+    out[where] = values
+    return out
+
+
+def _tell(
+    profile: Profile, hlo: Int64, asynchronous: Bool, calls: Sequence[LibraryCall], call: Int64
+) -> dict[str, pa.Array | Int64]:
+    """kind, op, source, program, devices, groups, bytes and synchronising per execution, told once per instruction.
+
+    ``call``: of ``calls`` where an execution has no instruction, else -1. A process group stands for the program then.
+    """
     see = Instructions(profile)
     signed = signatures(profile)
     names, files = profile["hlo_ops"]["name"], profile["hlo_ops"]["file"]
     lines, programs = profile["hlo_ops"]["source_line"], profile["hlo_ops"]["program"]
-    known, code = np.unique(hlo, return_inverse=True)
+    known, code = np.unique(np.where(call >= 0, -1 - call, hlo), return_inverse=True)
     rows = []
     for op in known.tolist():
         if op < 0:
-            rows.append(("collective", "", "", "", None, None, None, False))
+            of = calls[-1 - op]
+            groups = None if of.members is None else ""
+            rows.append((of.kind, "", "", of.group, of.members, groups, of.bytes, of.kind in SYNCHRONISING))
             continue
         kind = see.opcode(op).removesuffix("-start").removesuffix("-done")
         file = files[op].as_py()
