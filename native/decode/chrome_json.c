@@ -211,7 +211,9 @@ static outcome read_member(xpr_chrome *chrome, xpr_json *json, const xpr_json_va
         TRY(number_of(chrome, &chrome->labels, &value, before->thread, &out->thread));
     } else if (is(key, "ts")) {
         if (time_ps(&value, &whole)) {
-            __int128 us = whole / 1000000;
+            /* Division by a constant is quick in 64 bits only. */
+            bool small = whole >= 0 && whole <= INT64_MAX;
+            __int128 us = small ? (__int128)((uint64_t)whole / 1000000) : whole / 1000000;
             if (whole < us * 1000000) us--;
             bool fits = us >= INT64_MIN && us <= INT64_MAX;
             out->us = fits ? (int64_t)us : 0;

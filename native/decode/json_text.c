@@ -9,6 +9,15 @@ static const uint8_t stops[256] = {
     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ['"'] = 1, ['\\'] = 1,
 };
 
+/* Whether one of eight bytes is such a stop; bytes above 0x7f may be said to be one. */
+static bool stops_in(const uint8_t *bytes) {
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = UINT64_C(0x8080808080808080);
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
+    return ((word - ones * 0x20) | (quote - ones) | (slash - ones)) & tops;
+}
+
 static bool is_space(uint8_t c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 xpr_json_status xpr_json_space(xpr_json *json) {
@@ -47,6 +56,7 @@ static xpr_json_status read_string(xpr_json *json, xpr_json_value *value) {
     value->text = at;
     value->escaped = false;
     for (;;) {
+        while (end - at >= 8 && !stops_in(at)) at += 8;
         while (at < end && !stops[*at]) at++;
         if (at == end) return XPR_JSON_MORE;
         if (*at == '"') break;
@@ -276,17 +286,23 @@ bool xpr_json_decimal(const uint8_t *text, size_t length, int shift, __int128 *v
     /* Digits behind the last one that counts are dropped; the first of them says how to round. */
     long kept = exponent < 0 ? count + exponent : count;
     __int128 whole = 0;
+    uint64_t head = 0; /* the first digits, in a register that is quick to multiply */
+    int in_head = 0;
     bool up = false;
     for (at = digits; at < digits_end; at++) {
         if (*at == '.') continue;
-        if (kept > 0) {
-            whole = whole * 10 + (*at - '0');
+        if (kept > 0 && in_head < 18) {
+            head = head * 10 + (uint64_t)(*at - '0');
+            in_head++;
+        } else if (kept > 0) {
+            whole = (in_head++ == 18 ? (__int128)head : whole) * 10 + (*at - '0');
             if (whole > limit) return false;
         } else if (kept == 0) {
             up = *at >= '5';
         }
         kept--;
     }
+    if (in_head <= 18) whole = (__int128)head;
     if (up) whole++;
     for (; exponent > 0 && whole; exponent--) {
         whole *= 10;

@@ -364,9 +364,10 @@ class _Reader:
         row = np.full(len(self.phase), -1, np.int64)
         row[kept] = np.arange(len(kept))
         owner = row[event]
-        wanted = owner >= 0
         # What is no launch and no work has an id of something else.
-        wanted[np.setdiff1d(np.flatnonzero(key == keys.index("correlation")), linked[session >= 0])] = False
+        wanted = key != keys.index("correlation")
+        wanted[linked[session >= 0]] = True
+        wanted &= owner >= 0
         steps = np.flatnonzero(step_num >= 0)
         owner = np.concatenate((owner[wanted], steps))
         both = [
@@ -398,7 +399,7 @@ class _Reader:
         """
         process = self.column("events", "process")[event].astype(np.int64)
         call = self.is_call[event]
-        hosts = np.unique(process[call])
+        hosts = np.flatnonzero(np.bincount(process[call], minlength=1))
         self.sessions = max(len(hosts), 1)
         if len(hosts) <= 1:
             return np.zeros(len(event), np.int64)
