@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from kineto_traces import Trace
+
 from xprof_py.postprocess.fleet.analysis import Analysis, analyse
 
 NAME = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -16,8 +16,11 @@ NAME = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 def ranks(
     folder: Path, late_us: dict[int, float], shift_us: dict[int, float], *, count: int, seq: bool, lost: tuple[int, int]
 ) -> Analysis:
-    """``count`` ranks, 10 all-reduces of 1024 floats, one a step of 2000 us; number k begins 1000 us into its step, later
-    on a rank by its ``late_us``, and ends on all 400 us into it. ``lost``: (rank, number) without its kernel and call."""
+    """``count`` ranks, 10 all-reduces of 1024 floats, one a step of 2000 us.
+
+    Each begins 1000 us into its step, later on a rank by its ``late_us``, and ends on all 400 us after that. ``lost``:
+    (rank, number) without its kernel and call.
+    """
     files = []
     for rank in range(count):
         trace, shift = Trace(rank, count), shift_us.get(rank, 0)
@@ -49,7 +52,7 @@ def test_a_lost_collective_costs_itself_alone(tmp_path: Path, seq: bool) -> None
 
 
 def test_a_skewed_clock_makes_nobody_late(tmp_path: Path) -> None:
-    """Four ranks, rank 1 truly 200 us late, rank 2's clock 5000 us ahead: without a clock model rank 2 is last in all."""
+    """Four ranks, rank 1 truly 200 us late, rank 2's clock 5000 us ahead: by raw times rank 2 is last in all."""
     analysis = ranks(tmp_path, {1: 200}, {2: 5000}, count=4, seq=True, lost=(-1, -1))
     truth = {"rank0": 0, "rank1": 0, "rank2": 5_000_000, "rank3": 0}
     for row in analysis.summary["clocks"]:
