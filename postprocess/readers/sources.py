@@ -6,7 +6,7 @@ import glob
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class Source:
     xspace: Path | None = None
     shard: Path | None = None
     run_file: Path | None = None
+    base: str = ""
+    """The URL that the paths are relative to; empty where they are local."""
 
 
 @dataclass
@@ -46,6 +48,15 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
     """
     if not all(os.fspath(path) for path in paths):
         raise UsageError("an empty path (is a variable not set?)")
+    urls = [os.fspath(path) for path in paths if "://" in os.fspath(path)]
+    if urls:
+        # Imported here: the listing of a URL is made a folder, and comes back to this function.
+        from xprof_py.postprocess.readers.remote import find_remote
+
+        remote, here = find_remote(urls), [path for path in paths if os.fspath(path) not in urls]
+        local = find_sources(here) if here else Sources([], None)
+        both = [*local.processes, *remote.processes]
+        return Sources(_unique_keys(both), None, [*local.diagnostics, *remote.diagnostics])
     expanded = [found for path in paths for found in _expand(os.fspath(path))]
     if len(expanded) == 1 and expanded[0].is_dir():
         return _run_folder(expanded[0]) if is_run_folder(expanded[0]) else _folder(expanded[0])
@@ -59,7 +70,7 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
             diagnostics += run.diagnostics
         else:
             files += _profiles_below(path) if path.is_dir() else [path]
-    return Sources([*of_runs, *_pair(sorted(set(files)))], None, diagnostics)
+    return Sources(_unique_keys([*of_runs, *_pair(sorted(set(files)))]), None, diagnostics)
 
 
 def is_run_folder(path: Path) -> bool:
@@ -208,6 +219,15 @@ def _unique(key: str, taken: dict[str, Path]) -> str:
         out = f"{key} ({number})"
         number += 1
     return out
+
+
+def _unique_keys(processes: Sequence[Source]) -> list[Source]:
+    """The same with keys that differ: files of several folders may have one name. The order of paths has no say."""
+    out: dict[str, Source] = {}
+    for source in sorted(processes, key=lambda s: (_natural(s.key), s.base, str(s.xspace), str(s.shard))):
+        key = _unique(source.key, out)
+        out[key] = replace(source, key=key)
+    return list(out.values())
 
 
 def _natural(key: str) -> tuple[int, int, str]:
