@@ -78,7 +78,11 @@ def fetched(source: Source) -> Iterator[Fetched]:
             local[name].parent.mkdir(parents=True, exist_ok=True)
             files, inside = _open(url)
             _said(url, files.get_file, inside, str(local[name]))
-        yield Fetched(source.key, **local, replaced=(folder, source.base))
+        here = Fetched(source.key, **local, replaced=(folder, source.base))
+        try:
+            yield here
+        except BadInputError as error:
+            raise BadInputError(here.shown(error.file), here.shown(error.place), here.shown(error.reason)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -78,6 +78,21 @@ def is_run_folder(path: Path) -> bool:
     return any((path / "run").glob("*.json")) or any((path / "shards").glob(f"*{SHARD_SUFFIX}"))
 
 
+def folders_of_runs(root: Path) -> list[Path]:
+    """The folders at or below ``root`` that each hold the profiles of one run, sorted."""
+    out = []
+    for where, folders, files in os.walk(root):
+        path = Path(where)
+        if is_run_folder(path):
+            folders.clear()
+            out.append(path)
+            continue
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
+        if any(f.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX)) for f in files):
+            out.append(path)
+    return sorted(out)
+
+
 def profile_name(path: Path) -> str:
     """The name of a profile or folder without the ending that says its format: two names stay two."""
     return path.name if path.is_dir() else _stem(path)
