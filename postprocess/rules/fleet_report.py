@@ -1,4 +1,4 @@
-"""What a store of runs says: trends and regressions per job, causes over the fleet, stragglers. From rows to one object.
+"""What a store of runs says: trends and regressions per job, causes over the fleet, stragglers.
 
 The step time of a run is that of its main step name, the one with most time: the median over its hosts of their median
 steps. Causes are weighted by device time: the exclusive picoseconds of a class on all lanes of all runs over those of
