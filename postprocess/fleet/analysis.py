@@ -33,7 +33,7 @@ from xprof_py.postprocess.fleet.passes import (
     unreadable,
 )
 from xprof_py.postprocess.fleet.passes import partials as partials
-from xprof_py.postprocess.fleet.questions import QUESTIONS
+from xprof_py.postprocess.fleet.questions import APART, QUESTIONS
 from xprof_py.postprocess.readers.remote import is_url
 from xprof_py.postprocess.readers.sources import Sources, find_sources, profile_name
 from xprof_py.postprocess.rules.summary import build_summary
@@ -54,16 +54,29 @@ class Analysis:
 def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]]) -> Analysis:
     """Merge the partials and finish. The order of ``parts`` does not matter."""
     parts = sorted(parts, key=lambda part: process_order(part.process))
-    merged = {
-        name: functools.reduce(question.merge, (p.answers[name] for p in parts)) for name, question in QUESTIONS.items()
-    }
+    merged = functools.reduce(merge_answers, (p.answers for p in parts))
     rows = [*diagnostics, *(row for p in parts for row in p.diagnostics)]
-    stored = {name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED}
+    apart = [apart_tables(p) for p in parts]
+    stored = {name: pa.concat_tables([tables[name] for tables in apart]) for name in (*STORED, *APART)}
     return finish(merged, [p.process for p in parts], rows, stored=stored)
 
 
+Answers = Mapping[str, pa.Table]
+"""A partial of each question, by its name."""
+
+
+def merge_answers(a: Answers, b: Answers) -> Answers:
+    """The partials of two sets of processes as those of both; questions that are answered apart are left out."""
+    return {name: question.merge(a[name], b[name]) for name, question in QUESTIONS.items() if name not in APART}
+
+
+def apart_tables(part: Partials) -> dict[str, pa.Table]:
+    """The tables of a process that are not merged with those of others, as they are written."""
+    return {**part.stored, **{name: QUESTIONS[name].finish(part.answers[name], ())[name] for name in APART}}
+
+
 def finish(
-    merged: Mapping[str, pa.Table],
+    merged: Answers,
     processes: Sequence[dict[str, Any]],
     diagnostics: Sequence[dict[str, Any]],
     *,
@@ -72,13 +85,14 @@ def finish(
 ) -> Analysis:
     """The analysis of a job from merged partials.
 
-    ``processes`` and ``diagnostics``: of all processes, in process_order. The tables of STORED are in ``stored``, or
-    one file per process in ``partitions``.
+    ``processes`` and ``diagnostics``: of all processes, in process_order. The tables of STORED and APART are in
+    ``stored``, or one file per process in ``partitions``.
     """
     phases = breakdown.used_phases(merged["breakdown"])
     finished: dict[str, pa.Table] = {}
     for name, question in QUESTIONS.items():
-        finished |= question.finish(merged[name], phases)
+        if name not in APART:
+            finished |= question.finish(merged[name], phases)
     summary = build_summary(processes=processes, tables=finished, diagnostics=diagnostics)
     tables = {**finished, **(stored or {})}
     parts = {name: list(files) for name, files in (partitions or {}).items()}

@@ -1,9 +1,9 @@
 """One job of any number of processes, with partials on disk: plan, map 1, solve, map 2, a tree of merges, finish.
 
-A worker holds one process at a time, or TREE_WIDTH partials of a node of the tree. This process holds, per job process,
-its endpoints and its row of the summary, and the merged partials, whose rows are per host, step and op. Tables of every
-process (passes.STORED) are written by the workers and never gathered. Which worker does what, and when, has no part in
-any result: the tree follows the order of the processes.
+A worker holds one process at a time, or the partials of TREE_WIDTH. The leading process merges what they merged, and
+holds per process its endpoints, its row of the summary and a row per step, class and program. The tables of a process
+that nobody sums (STORED, APART) are written by the workers and never gathered. Which worker does what, and when, has no
+part in any result: the tree follows the order of the processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xprof_py.errors import BadInputError, XprofPyError
-from xprof_py.postprocess.fleet.analysis import Analysis, finish, process_order
+from xprof_py.postprocess.fleet.analysis import Analysis, Answers, apart_tables, finish, merge_answers, process_order
 from xprof_py.postprocess.fleet.passes import (
     STORED,
     Endpoints,
@@ -29,7 +29,7 @@ from xprof_py.postprocess.fleet.passes import (
     solve,
     unreadable,
 )
-from xprof_py.postprocess.fleet.questions import QUESTIONS
+from xprof_py.postprocess.fleet.questions import APART, QUESTIONS
 from xprof_py.postprocess.fleet.schedulers import Failed, Scheduler, Task
 from xprof_py.postprocess.fleet.spool import Spool, key_of, key_of_source
 from xprof_py.postprocess.hlo.cpu_peaks import cache_folder, cpu_peaks, profiled_here
@@ -90,23 +90,21 @@ def analyse_job(
     said = {key: _said(spool, key) for key in second.values()}
     keys = sorted(said, key=lambda key: process_order(said[key]["process"]))
     used = [*first.values(), *keys]
-    level = keys
-    while len(level) > 1:
-        groups = [level[at : at + TREE_WIDTH] for at in range(0, len(level), TREE_WIDTH)]
-        merges: list[Task] = [(folder, group) for group in groups]
-        done = dict(_run(scheduler, merge, merges, progress, "merging"))
-        _raise_any(done.values())
-        level = [done[place] for place in range(len(groups))]
-        used += level
-    spool.keep_only(used)
+    groups = [keys[at : at + TREE_WIDTH] for at in range(0, len(keys), TREE_WIDTH)]
+    merges: list[Task] = [(folder, group) for group in groups]
+    done = dict(_run(scheduler, merge, merges, progress, "merging"))
+    _raise_any(done.values())
+    nodes = [done[place] for place in range(len(groups))]
+    spool.keep_only([*first.values(), *keys, *nodes])
+    merged: Answers = functools.reduce(merge_answers, (spool.read(node).tables for node in nodes))
 
     rows = [*sources.diagnostics, *map(unreadable, failures)]
     rows += [row for key in keys for row in said[key]["diagnostics"]]
     return finish(
-        spool.read(level[0]).tables,
+        merged,
         [said[key]["process"] for key in keys],
         rows,
-        partitions={name: [spool.table_path(key, name) for key in keys] for name in STORED},
+        partitions={name: [spool.table_path(key, name) for key in keys] for name in (*STORED, *APART)},
     )
 
 
@@ -136,28 +134,25 @@ def map_2(folder: Path, first: str, solved: Solved) -> str:
     """Pass 2 of one process, from what pass 1 left: the key of its partials. Raises SpoolError."""
     spool = Spool(folder)
     key = key_of("pass 2", first, repr(sorted(asdict(solved).items())))
-    if spool.said(key) is not None and all(spool.table_path(key, name).exists() for name in STORED):
+    if spool.said(key) is not None and all(spool.table_path(key, name).exists() for name in (*STORED, *APART)):
         return key
     found = spool.read(first)
     answers = {name: found.tables[f"answer {name}"] for name in QUESTIONS}
     stored = {name: found.tables[f"stored {name}"] for name in STORED}
     part = second_pass(Partials(found.said["process"], answers, stored, found.said["diagnostics"]), solved)
-    for name, table in part.stored.items():
+    for name, table in apart_tables(part).items():
         spool.write_table(key, name, table)
-    spool.write(key, part.answers, {"process": part.process, "diagnostics": part.diagnostics})
+    answers = {name: table for name, table in part.answers.items() if name not in APART}
+    spool.write(key, answers, {"process": part.process, "diagnostics": part.diagnostics})
     return key
 
 
 def merge(folder: Path, keys: Sequence[str]) -> str:
-    """One node of the tree: the key of the partials merged. Raises SpoolError."""
+    """One node of the tree: the key of the partials of several processes merged. Raises SpoolError."""
     spool = Spool(folder)
     key = key_of("merge", *keys)
     if spool.said(key) is None:
-        parts = [spool.read(one).tables for one in keys]
-        merged = {
-            name: functools.reduce(question.merge, [part[name] for part in parts])
-            for name, question in QUESTIONS.items()
-        }
+        merged: Answers = functools.reduce(merge_answers, (spool.read(one).tables for one in keys))
         spool.write(key, merged, {})
     return key
 

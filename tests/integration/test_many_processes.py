@@ -24,6 +24,7 @@ from xprof_py.postprocess.fleet import job, passes, spool
 from xprof_py.postprocess.fleet.analysis import Analysis, analyse, read_analysis, write_analysis
 from xprof_py.postprocess.fleet.job import analyse_job
 from xprof_py.postprocess.fleet.passes import Endpoints, Solved, solve
+from xprof_py.postprocess.fleet.questions import APART
 from xprof_py.postprocess.fleet.schedulers import ATTEMPTS, Failed, InProcess, LocalWorkers, Scheduler
 from xprof_py.postprocess.fleet.spool import Spool
 from xprof_py.postprocess.readers.sources import Source, find_sources
@@ -34,7 +35,7 @@ NAMES = ("planted_checkpoint", "planted_compute", "planted_h2d", "planted_idle",
 
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of eighteen processes: more than one node of the tree of merges can take."""
+    """A folder of eighteen processes: more than one node of the tree of merges takes."""
     folder = tmp_path_factory.mktemp("job") / "profiles"
     folder.mkdir()
     for copy in range(3):
@@ -178,7 +179,8 @@ def test_a_task_that_kills_its_worker_is_given_up_and_no_other() -> None:
 
 def test_workers_end_with_the_process_that_started_them() -> None:
     program = (
-        "import os, sys\nfrom xprof_py.postprocess.fleet.schedulers import LocalWorkers\nw = LocalWorkers(2)\n"
+        "import os, sys\nfrom xprof_py.postprocess.fleet.questions import APART
+from xprof_py.postprocess.fleet.schedulers import LocalWorkers\nw = LocalWorkers(2)\n"
         "for i, _ in w.run(eval, [('1',), ('2',)]): pass\n"
         "print(*[x.process.pid for x in w._workers], flush=True)\nos.kill(os.getpid(), 9)"
     )
@@ -251,7 +253,7 @@ def test_only_what_changed_is_made_again(profiles: Path, tmp_path: Path, monkeyp
     # Partials of what is no more are gone.
     now = set((tmp_path / "out" / spool.FOLDER).iterdir())
     assert len(now) == len(left)
-    assert len(now - left) == 2 + len(passes.STORED) + 1
+    assert len(now - left) == 2 + len(passes.STORED) + len(APART) + 1
     run([folder], tmp_path / "fresh", InProcess())
     shutil.rmtree(tmp_path / "out" / spool.FOLDER)
     shutil.rmtree(tmp_path / "fresh" / spool.FOLDER)
