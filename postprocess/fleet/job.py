@@ -89,7 +89,6 @@ def analyse_job(
     _raise_any(second.values())
     said = {key: _said(spool, key) for key in second.values()}
     keys = sorted(said, key=lambda key: process_order(said[key]["process"]))
-    used = [*first.values(), *keys]
     groups = [keys[at : at + TREE_WIDTH] for at in range(0, len(keys), TREE_WIDTH)]
     merges: list[Task] = [(folder, group) for group in groups]
     done = dict(_run(scheduler, merge, merges, progress, "merging"))

@@ -179,8 +179,7 @@ def test_a_task_that_kills_its_worker_is_given_up_and_no_other() -> None:
 
 def test_workers_end_with_the_process_that_started_them() -> None:
     program = (
-        "import os, sys\nfrom xprof_py.postprocess.fleet.questions import APART
-from xprof_py.postprocess.fleet.schedulers import LocalWorkers\nw = LocalWorkers(2)\n"
+        "import os, sys\nfrom xprof_py.postprocess.fleet.schedulers import LocalWorkers\nw = LocalWorkers(2)\n"
         "for i, _ in w.run(eval, [('1',), ('2',)]): pass\n"
         "print(*[x.process.pid for x in w._workers], flush=True)\nos.kill(os.getpid(), 9)"
     )
