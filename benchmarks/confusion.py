@@ -2,19 +2,15 @@
 
     XPROF_PY_PEERS_PYTHON=/path/to/python python benchmarks/confusion.py [NAME...] [--rounds 3] [--folder DIR]
 
-Every training of tests/workloads/planted.py is recorded with its bottleneck and with the bottleneck taken away, in
-turns. Three things are compared:
+Every training of tests/workloads/planted.py is recorded, and two things are compared:
 
 - the share of the bottleneck: the program's own stopwatch (of compiling: jax.monitoring) against our breakdown;
-- the step time that we predict without it against the step time of the program that does not have it, by its own
-  stopwatch. Both are means over the steps of a run, and medians over the rounds are printed. Between them stands what
-  was left of the same steps by the program's stopwatch: where that differs from the measured one, the rest of the step
-  is not the same work without the cause, and no replay of the recording can know that;
 - XProf's step-time breakdown and its sentences for the recordings with the bottleneck. XPROF_PY_PEERS_PYTHON names an
   interpreter in whose environment the package `xprof` is installed; without it XProf is not asked.
 
 Then the same for the captures of tests/data/jax_cpu, which hold no annotations. --recorded: only those. --folder keeps
 the recordings and every single number (rows.json). The tables are Markdown; docs/confusion.md holds those of one run.
+What a step takes without its bottleneck: counterfactual.py.
 """
 
 from __future__ import annotations
@@ -80,11 +76,13 @@ PLANTED = (
     Planted("input", 30, "input", "input", ("Input",), ("--no-annotations",)),
     Planted("neutral_input", 30, "input", "host", ("Input",), ("--no-annotations",)),
     Planted("h2d", 20, "h2d", "host_device", ("Input",)),
-    # Every step has longer batches than the one before: more steps would be another program.
-    Planted("recompile", 8, None, "compiler", ("Compilation",)),
+    Planted("recompile", 12, None, "compiler", ("Compilation",)),
     Planted("memory", 30, "compute", "memory", COMPUTING),
     Planted("compute", 60, "compute", "compute", COMPUTING),
     Planted("checkpoint", 15, "checkpoint", "checkpoint", ()),
+    Planted("checkpoint", 15, "checkpoint", "checkpoint", (), ("--no-annotations",)),
+    Planted("rare_checkpoint", 24, "checkpoint", "checkpoint", ()),
+    Planted("input_and_checkpoint", 15, "input", "input", ("Input",)),
     Planted("idle", 40, "idle", "unknown", ("All others",)),
 )
 UNANNOTATED = {"input": "unknown", "checkpoint": "unknown"}
@@ -200,16 +198,13 @@ def record(planted: Planted, run: Path, *flags: str) -> Stopwatch:
 
 
 def play(planted: Planted, folder: Path, number: int, python: str | None) -> dict[str, Any]:
-    """One round: the training with its bottleneck, then without it; then everybody's answer."""
+    """One round: the training, then everybody's answer."""
     place = folder / f"{planted.title.replace(' ', '')}-{number}"
-    with_cause = record(planted, place / "with")
-    without = record(planted, place / "without", "--cause-removed")
-    row = answers(planted, place / "with", place / "with-analysis", with_cause, folder / "cache")
-    row |= {"measured_without_ms": without.step_ms, "jax": with_cause.measured["jax"]}
-    after = analysed(place / "without", place / "without-analysis", folder / "cache")
-    row["verdict_without"] = after["verdict"]["bottleneck"]
+    stopwatch = record(planted, place)
+    row = answers(planted, place, place / "analysis", stopwatch, folder / "cache")
+    row["jax"] = stopwatch.measured["jax"]
     if python:
-        row["xprof"] = ask_xprof(python, next((place / "with").glob("plugins/profile/*/*.xplane.pb")))
+        row["xprof"] = ask_xprof(python, next(place.glob("plugins/profile/*/*.xplane.pb")))
     return row
 
 
@@ -223,8 +218,7 @@ def answers(planted: Planted, source: Path, out: Path, stopwatch: Stopwatch, cac
         "verdict": verdict["bottleneck"],
         "verdict_share": verdict["share"],
         "shares": {name: row["share"] for name, row in summary["breakdown"].items()},
-        "promised_ms": verdict["step_ms_without"],
-        "replayed_ms": summary["predictions"]["without_ms"].get(planted.class_name),
+        "others_cores": stopwatch.measured.get("others_cores"),
     }
 
 
@@ -273,20 +267,6 @@ def xprof_cells(categories: Sequence[str], rows: Sequence[Mapping[str, Any]]) ->
     ]
 
 
-def counterfactual_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """step | predicted without | rest by the stopwatch | measured without | error | error in points of the step."""
-    step_ms, measured_ms = ([row[key] for row in rows] for key in ("step_ms", "measured_without_ms"))
-    rest_ms = [row["step_ms"] * (1 - row["truth"]) for row in rows]
-    promised_ms = [row["promised_ms"] for row in rows if row["promised_ms"] is not None]
-    if len(promised_ms) < len(rows):
-        replayed_ms = [row["replayed_ms"] for row in rows if row["replayed_ms"] is not None]
-        why = f"none promised; replayed {median(replayed_ms):.3g}" if replayed_ms else "none promised"
-        return [spread(step_ms), why, spread(rest_ms), spread(measured_ms), "–", "–"]
-    error_ms = median(promised_ms) - median(measured_ms)
-    errors = [f"{error_ms / median(measured_ms):+,.0%}".replace("%", " %"), f"{100 * error_ms / median(step_ms):+.1f}"]
-    return [spread(step_ms), spread(promised_ms), spread(rest_ms), spread(measured_ms), *errors]
-
-
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for cells in (head, ["---"] * len(head), *rows):
         print("| " + " | ".join(cells) + " |")
@@ -306,23 +286,6 @@ def live(chosen: Sequence[Planted], folder: Path, rounds: int, python: str | Non
         ("workload", *SHARE_HEAD, *XPROF_HEAD),
         [
             [f"`{planted.title}`", *share_cells(planted, of_one), *xprof_cells(planted.categories, of_one)]
-            for planted, of_one in by_workload
-        ],
-    )
-    print("The step without its cause: predicted from the recording with it, measured by the program without it.\n")
-    print_table(
-        (
-            "workload",
-            "step, ms",
-            "predicted without, ms",
-            "rest of the same steps by the stopwatch, ms",
-            "measured without, ms",
-            "error",
-            "error in points of the step",
-            "our verdict then",
-        ),
-        [
-            [f"`{planted.title}`", *counterfactual_cells(of_one), counted([row["verdict_without"] for row in of_one])]
             for planted, of_one in by_workload
         ],
     )

@@ -269,7 +269,8 @@ TABLES: dict[str, pa.Schema] = {
     ),
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
-    # `open_ps`: how long the op may have stayed open after its own event (BREAKDOWN.md 1), 0 if it did not.
+    # `run` is null for copies that belong to no program. `open_ps`: how long the op may have stayed open after its own
+    # event (BREAKDOWN.md 1), 0 if it did not.
     "lanes": _schema(("device", pa.string()), ("ordinal", pa.int64())),
     "ops": _schema(
         ("event", pa.int64()),
@@ -282,7 +283,7 @@ TABLES: dict[str, pa.Schema] = {
         ("duration_ps", pa.int64()),
         ("open_ps", pa.int64()),
     ),
-    # One row per dispatch of a program by a host thread (`line`).
+    # One row per dispatch of a program by a host thread (`line`); on GPUs per call of the driver that started work.
     "launches": _schema(
         ("event", pa.int64()),
         ("line", pa.int32()),
@@ -294,6 +295,7 @@ TABLES: dict[str, pa.Schema] = {
         ("end_ps", pa.int64(), True),
     ),
     # One row per execution of a program on a lane. join: id, order, steps_line, inferred, ambiguous, none.
+    # `run_id`: of a GPU's run the least correlation id of its kernels. Kernels of no program are runs by launch.
     "runs": _schema(
         ("lane", pa.int32()),
         ("program", pa.int32(), True),

@@ -177,10 +177,9 @@ static bool is_inside_alike(const open_stack *stack, const span *opened) {
 }
 
 /* Of two spans of one interval the one that says more is the inner one, whichever comes first in the file. */
-static bool is_outer_twin(const open_stack *stack, const span *opened, int64_t last_start_ps) {
-    if (!stack->depth || opened->start_ps != last_start_ps) return false;
-    const open_span *top = &stack->spans[stack->depth - 1];
-    return top->end_ps == opened->end_ps && (top->says & ~XPR_SAYS_ALONE) > (opened->says & ~XPR_SAYS_ALONE);
+static bool is_outer_twin(const span *opened, const span *before) {
+    return opened->start_ps == before->start_ps && opened->end_ps == before->end_ps &&
+           (opened->says & ~XPR_SAYS_ALONE) < (before->says & ~XPR_SAYS_ALONE);
 }
 
 int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const xpr_keep *keep, int8_t strong,
@@ -189,19 +188,20 @@ int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const 
     open_stack stack = {NULL, 0, 0};
     reading at = {.line = line, .more = more, .row = line->first, .strong = strong, .strong_until = INT64_MIN};
     find_of_line(&at);
-    int64_t now = INT64_MIN, last_start_ps = INT64_MIN, start_ps;
+    int64_t now = INT64_MIN, start_ps;
+    span before = {INT64_MIN, INT64_MIN, -1, -1};
     size_t place = 0;
     bool fits = true;
     /* Behind the last interval there is nothing to write. */
     int64_t last_ps = keep->count ? keep->end_ps[keep->count - 1] : INT64_MIN;
     while (fits && now < last_ps && next_start(&at, &start_ps)) {
         span opened = take(&at);
-        if (is_hidden(&at, opened.says, opened.end_ps)) continue;
+        if (is_hidden(&at, opened.says, opened.end_ps) || is_outer_twin(&opened, &before)) continue;
+        before = opened;
         if (join_alike && is_inside_alike(&stack, &opened)) continue;
-        if (is_outer_twin(&stack, &opened, last_start_ps)) continue;
         if (is_strong(opened.says, strong) && opened.end_ps > at.strong_until) at.strong_until = opened.end_ps;
         fits = advance(&stack, &now, start_ps, keep, &place, join_alike, pieces);
-        now = last_start_ps = start_ps;
+        now = start_ps;
         /* What has ended by now must not lie on top when its successor looks for what names a cause below. */
         while (stack.depth && stack.spans[stack.depth - 1].end_ps <= now) stack.depth--;
         fits = fits && push(&stack, &opened, strong);

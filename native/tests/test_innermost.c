@@ -51,10 +51,12 @@ static void sorted_random(spans *made, int64_t first_event) {
     }
 }
 
-/* The order in which spans open: that of the line first where two begin and end together. */
+/* The order in which spans open. Of two that begin and end together the one that says more is the inner one; where they
+ * say the same, that of the line opens first. */
 static int opens_before(const spans *a, size_t i, const spans *b, size_t j, int a_is_line) {
     if (a->start_ps[i] != b->start_ps[j]) return a->start_ps[i] < b->start_ps[j];
     if (a->end_ps[i] != b->end_ps[j]) return a->end_ps[i] > b->end_ps[j];
+    if (a->says[i] != b->says[j]) return a->says[i] < b->says[j];
     return a == b ? i < j : a_is_line;
 }
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from xprof_py.postprocess.analyses.top_ops import COPY, step_of_ops
+from xprof_py.postprocess.analyses.top_ops import COPY, on_device_plane, step_of_ops
 from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
@@ -86,7 +86,7 @@ def _instructions(profile: Profile, ops: pa.Table) -> tuple[Int64, list[tuple[in
     """(place per op, (row of hlo_ops or -1, event name) per place). All copies are one; ops without HLO go by name."""
     hlo_op = integers(ops, "hlo_op")
     name, names = dictionary(profile["events"], "name")
-    is_copy = integers(ops, "run") < 0
+    is_copy = (integers(ops, "run") < 0) & ~on_device_plane(profile, ops)
     nameless = np.where(is_copy, -1, -2 - name[integers(ops, "event")].astype(np.int64))
     keys, place = np.unique(np.where(hlo_op >= 0, hlo_op, nameless), return_inverse=True)
     found = [(int(k), "") if k >= 0 else (-1, COPY if k == -1 else names[-2 - int(k)]) for k in keys]

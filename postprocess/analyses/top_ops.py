@@ -8,6 +8,7 @@ lane's busy time. A copy belongs to no run: its step is that of the window it st
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,7 +31,7 @@ def partial(profile: Profile) -> pa.Table:
     event_code, event_names = dictionary(profile["events"], "name")
     phase_code, phases = phase_of(profile, ops)
     # One key per instruction; ops without HLO are told apart by the name of their event, copies are all one.
-    is_copy = integers(ops, "run") < 0
+    is_copy = (integers(ops, "run") < 0) & ~on_device_plane(profile, ops)
     nameless = np.where(is_copy, -1, -2 - event_code[event].astype(np.int64))
     instruction_of = np.where(hlo_op >= 0, hlo_op, nameless)
     first, group = distinct(instruction_of, phase_code)
@@ -49,6 +50,12 @@ def partial(profile: Profile) -> pa.Table:
         described |= {"class": classes[class_code[at]], "phase": phases[phase]}
         rows.append({**described, "total_ps": int(sums[i]), "count": int(count[i]), "longest_ps": int(longest[i])})
     return merge(pa.Table.from_pylist(rows, schema=_SCHEMA), None)
+
+
+def on_device_plane(profile: Profile, ops: pa.Table) -> npt.NDArray[np.bool_]:
+    """Per row of ``ops`` whether its lane is a device with a plane of its own: there copies have names."""
+    named = np.array([name.startswith("/device:") for name in profile["lanes"]["device"].to_pylist()], np.bool_)
+    return named[integers(ops, "lane")]
 
 
 def phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:

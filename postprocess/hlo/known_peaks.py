@@ -76,7 +76,12 @@ def _override(found: Mapping[str, Peaks], stated: Mapping[str, Peaks]) -> dict[s
 
 
 def _has_cpu_ops(profile: Profile) -> bool:
-    """Whether host events carry the HLO op that they executed: the ops of JAX's CPU devices."""
+    """Whether host events carry the HLO op that they executed: the ops of JAX's CPU devices.
+
+    Beside a GPU or TPU they are no lane, and the calls that launch a GPU's kernels carry the op too.
+    """
+    if any(plane.startswith(("/device:GPU:", "/device:TPU:")) for plane in profile["lines"]["plane"].to_pylist()):
+        return False
     for chunk in profile["args"]["key"].chunks:
         code = chunk.dictionary.index("hlo_op").as_py()
         if code >= 0 and pc.any(pc.equal(chunk.indices, code)).as_py():

@@ -191,6 +191,12 @@ class Events:
         found = [rows[begin[code] : begin[code + 1]] for code in wanted]
         return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
 
+    def rows_on(self, lines: Int64) -> Int64:
+        """Rows, in order, of the events on these lines, which ascend as the events do."""
+        first, behind = np.searchsorted(self.line, lines), np.searchsorted(self.line, lines, side="right")
+        found = [np.arange(low, high) for low, high in zip(first.tolist(), behind.tolist(), strict=True)]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
     def rows_named(self, *names: str) -> Int64:
         """Rows, in order, of the events with one of these names."""
         return self.rows_where(lambda name: name in names)

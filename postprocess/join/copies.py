@@ -67,6 +67,12 @@ def read_copies(
     )
 
 
+def no_copies() -> Copies:
+    """None: the planes of GPUs and TPUs show their copies themselves."""
+    empty = np.empty(0, np.int64)
+    return Copies(empty, empty, empty, empty, empty, [])
+
+
 class _ThreadEvents:
     """The launches and waits of one thread, in order of start."""
 
@@ -159,4 +165,5 @@ def add_copies(ops: DeviceOps, copies: Copies) -> None:
     ops.start_ps = np.concatenate((ops.start_ps, copies.start_ps))
     ops.end_ps = np.concatenate((ops.end_ps, copies.end_ps))
     ops.open_end_ps = np.concatenate((ops.open_end_ps, copies.end_ps))
+    ops.launch = np.concatenate((ops.launch, np.full(count, -1, np.int64)))
     ops.take(np.lexsort((ops.start_ps, ops.lane)))

@@ -1,12 +1,12 @@
-"""Device events -> lanes, runs and ops: what executed where, and of which class (BREAKDOWN.md 1 and 4).
+"""Ops of JAX's CPU devices -> lanes, runs and ops: what executed where, and of which class (BREAKDOWN.md 1 and 4).
 
-A JAX CPU device has no plane of its own: its ops are the host events that carry `hlo_op`, `run_id` and
-`device_ordinal`; its lane is the ordinal.
+Those of GPUs and TPUs are read by join/device_planes.py. A JAX CPU device has no plane of its own: its ops are the host
+events that carry `hlo_op`, `run_id` and `device_ordinal`; its lane is the ordinal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,8 @@ class DeviceOps:
     """Executed ops in order of (lane, start). ``run`` is a row of the runs below, -1 for a copy that belongs to none.
 
     ``end_ps`` is where the op's own event ended, ``open_end_ps`` >= end_ps until when it may have stayed open.
-    ``class_code`` indexes schema.CLASSES. ``runs`` are in order of (lane, first start).
+    ``class_code`` indexes schema.CLASSES. ``runs`` are in order of (lane, first start). ``devices``: the name of every
+    lane's device. ``launch``: row of the launches of an op that has a launch of its own (a GPU's), else -1.
     """
 
     lanes: list[int]
@@ -45,10 +46,30 @@ class DeviceOps:
     run_start_ps: Int64
     run_end_ps: Int64
     unplaced_copies: int = 0
+    devices: list[str] = field(default_factory=list)
+    launch: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            self.devices = [f"cpu:{ordinal}" for ordinal in self.lanes]
+        if not len(self.launch):
+            self.launch = np.full(len(self.event), -1, np.int64)
 
     def take(self, order: Int64 | Bool) -> None:
         """Reorder or select the ops."""
-        for name in ("event", "lane", "run", "hlo_op", "class_code", "leaf", "start_ps", "end_ps", "open_end_ps"):
+        columns = (
+            "event",
+            "lane",
+            "run",
+            "hlo_op",
+            "class_code",
+            "leaf",
+            "start_ps",
+            "end_ps",
+            "open_end_ps",
+            "launch",
+        )
+        for name in columns:
             setattr(self, name, getattr(self, name)[order])
 
 
@@ -62,8 +83,8 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
     lanes = np.unique(ordinal).tolist()
     lane = np.searchsorted(np.array(lanes, np.int64), ordinal) if lanes else ordinal
     program_id = events.argument_of("program_id", rows)[1]
-    hlo_op = _instruction_of(profile, events, program_id, op_text)
-    program = _row_of(integers(profile["programs"], "program_id"), program_id)
+    program = row_of(integers(profile["programs"], "program_id"), program_id)
+    hlo_op = _instruction_of(profile, events, program, op_text)
 
     start = events.start_ps[rows]
     end = events.end_ps[rows]
@@ -103,7 +124,7 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
         run_start_ps=run_start[order] if count else np.empty(0, np.int64),
         run_end_ps=np.zeros(count, np.int64),
     )
-    _containers_without_ops_are_leaves(profile, ops, container)
+    containers_without_ops_are_leaves(profile, ops, container)
     _extend_open_ops(profile, events, ops)
     # A run ends with its last leaf; a container may be closed later. A run that shows containers alone ends with them.
     run_end = np.full(count, np.iinfo(np.int64).min)
@@ -115,7 +136,7 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
     return ops
 
 
-def _row_of(keys: Int64, wanted: Int64) -> Int64:
+def row_of(keys: Int64, wanted: Int64) -> Int64:
     """The row of each wanted value in ``keys`` (the last one where it is repeated), -1 where it is absent."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
@@ -125,23 +146,27 @@ def _row_of(keys: Int64, wanted: Int64) -> Int64:
     return np.where(found, order[np.maximum(place, 0)], -1).astype(np.int64)
 
 
-def _instruction_of(profile: Profile, events: Events, program_id: Int64, op_text: Int64) -> Int64:
-    """Row of hlo_ops per event, joined by (program_id, hlo_op); -1 where the program's HLO does not hold it."""
-    hlo = profile["hlo_ops"]
-    if not hlo.num_rows or not len(op_text):
-        return np.full(len(op_text), -1, np.int64)
-    name, names = dictionary(hlo, "name")
-    code_of = {text: code for code, text in enumerate(names)}
+def _instruction_of(profile: Profile, events: Events, program: Int64, op_text: Int64) -> Int64:
+    """Row of hlo_ops per event, joined by (program, hlo_op); -1 where the program's HLO does not hold it."""
     texts, text_row = np.unique(op_text, return_inverse=True)
-    code = np.array([code_of.get(events.text_of(int(t)), -1) for t in texts], np.int64)[text_row.reshape(-1)]
-    program = _row_of(integers(profile["programs"], "program_id"), program_id)
-    width = len(names) + 1
-    keys = integers(hlo, "program") * width + name
-    found = _row_of(keys, program * width + code)
+    return instruction_rows(profile, program, [events.text_of(int(t)) for t in texts], text_row.reshape(-1))
+
+
+def instruction_rows(profile: Profile, program: Int64, names: list[str], name: Int64) -> Int64:
+    """Row of hlo_ops of the instruction ``names[name]`` of a row of programs, -1 where its HLO does not hold it."""
+    hlo = profile["hlo_ops"]
+    if not hlo.num_rows or not len(name):
+        return np.full(len(name), -1, np.int64)
+    hlo_name, hlo_names = dictionary(hlo, "name")
+    code_of = {text: code for code, text in enumerate(hlo_names)}
+    code = np.array([code_of.get(text, -1) for text in names] or [-1], np.int64)[name]
+    width = len(hlo_names) + 1
+    keys = integers(hlo, "program") * width + hlo_name
+    found = row_of(keys, program * width + code)
     return np.where((program >= 0) & (code >= 0), found, -1)
 
 
-def _containers_without_ops_are_leaves(profile: Profile, ops: DeviceOps, container: Bool) -> None:
+def containers_without_ops_are_leaves(profile: Profile, ops: DeviceOps, container: Bool) -> None:
     """XLA's CPU backend runs some `call`s as one kernel: a container whose computation never shows is a leaf."""
     if not container.any():
         return
@@ -166,7 +191,7 @@ def _extend_open_ops(profile: Profile, events: Events, ops: DeviceOps) -> None:
     if not len(ends) or not len(ops.event):
         return
     has_producer, producer = events.argument_of("_p", ops.event)
-    marker = _row_of(consumer, producer)
+    marker = row_of(consumer, producer)
     marked = has_producer & (marker >= 0)
     limit = np.where(marked, events.start_ps[ends][np.maximum(marker, 0)], ops.end_ps)
 
@@ -179,7 +204,7 @@ def _extend_open_ops(profile: Profile, events: Events, ops: DeviceOps) -> None:
         # the run's start is meant, and a wait that ended before the op did bounds nothing.
         wait_key = ordinal * (1 << 33) + run_id
         op_key = np.array(ops.lanes, np.int64)[ops.lane] * (1 << 33) + ops.run_id[ops.run]
-        row = _row_of(wait_key, op_key)
+        row = row_of(wait_key, op_key)
         wait_end = events.end_ps[waits][np.maximum(row, 0)]
         bounded = (row >= 0) & (wait_end >= ops.end_ps)
         limit = np.where(bounded, np.minimum(limit, wait_end), limit)
@@ -256,6 +281,6 @@ def lanes_table_columns(ops: DeviceOps) -> dict[str, pa.Array]:
     if not ops.lanes:
         return {"device": pa.array([NO_DEVICE]), "ordinal": pa.array([-1], pa.int64())}
     return {
-        "device": pa.array([f"cpu:{ordinal}" for ordinal in ops.lanes], pa.string()),
+        "device": pa.array(ops.devices, pa.string()),
         "ordinal": pa.array(ops.lanes, pa.int64()),
     }

@@ -95,7 +95,12 @@ class HostActivity:
         self._is_await = events.verdicts(lambda n: n == host_names.AWAIT)
         self._by_name = np.array([int(host_names.evidence_of(n)) for n in events.names], np.int8)
         self._by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names], np.int8)
-        self._not_spans = np.sort(np.concatenate((events.having("hlo_op")[0], markers(events))), kind="stable")
+        inline = events.having("hlo_op")[0]
+        inline = inline[events.argument_of("run_id", inline)[0]]
+        self._not_spans = np.sort(np.concatenate((inline, markers(events))), kind="stable")
+        # A driver's call is work, whatever it is called after, unless it waits for the device.
+        calls = events.having("correlation_id")[0]
+        self._calls = calls[self._by_name[events.name[calls]] == Evidence.NOTHING]
         self._roots = events.having("_r")[0]
         self._waits: dict[int, Waits] = {}
         self._noted: dict[int, Waits] = {}
@@ -117,7 +122,8 @@ class HostActivity:
     def _says(self, rows: Int64) -> Int8:
         """The evidence of each of ``rows``, less than 0 for what is no span of the program."""
         kind, name = self._events.kind[rows], self._events.name[rows]
-        says = np.where(kind == Kind.SPAN, self._by_user_name[name], self._by_name[name])
+        says = np.where(among(rows, self._calls), np.int8(Evidence.HOST), self._by_name[name])
+        says = np.where(kind == Kind.SPAN, self._by_user_name[name], says)
         for one, meaning in (
             (Kind.STEP, Evidence.NOTHING),
             (Kind.INPUT, Evidence.INPUT),
@@ -140,7 +146,7 @@ class HostActivity:
 
     def _bare_reads(self, thread: int) -> Waits:
         events = self._events
-        rows = self._of_thread(events.rows_where(lambda name: name in host_names.READS), thread)
+        rows = self._of_thread(events.rows_where(host_names.is_read), thread)
         begun = self._awaits(thread).start_ps
         low = np.searchsorted(begun, events.start_ps[rows], side="left")
         rows = rows[low == np.searchsorted(begun, events.end_ps[rows], side="right")]
@@ -281,7 +287,8 @@ class HostActivity:
     def _special_rows(self, first: int, behind: int) -> Int64:
         """Rows in [first, behind) that their names alone do not explain."""
         other_kinds = first + np.flatnonzero(self._events.kind[first:behind] != Kind.PLAIN)
-        found = [rows[slice(*np.searchsorted(rows, [first, behind]))] for rows in (self._not_spans, self._roots)]
+        special = (self._not_spans, self._roots, self._calls)
+        found = [rows[slice(*np.searchsorted(rows, [first, behind]))] for rows in special]
         return np.unique(np.concatenate((other_kinds, *found)))
 
     def _compile_spans(self, lines: Int64) -> tuple[Int64, Int64, Int64]:

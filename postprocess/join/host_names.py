@@ -19,6 +19,7 @@ AWAIT = "CommonPjRtBuffer::Await"
 """Comes twice per wait, at its start (`_p`) and its end (`_c`)."""
 READS = frozenset({"np.asarray(jax.Array)"})
 """Reading an array waits until it is computed. Mostly an AWAIT inside says how long; in `if loss > 3` there is none."""
+_DRIVER_SYNC = re.compile(r"(cu|cuda|hip)(Stream|Event|Ctx|Device)Synchronize")
 LAUNCH = "CommonPjRtLoadedExecutable::ExecuteHelperOnSingleDevice"
 LAUNCH_MANY = re.compile(r"CommonPjRtLoadedExecutable::Execute \((?P<module>.*)\)$")
 """The launch on several local devices; carries run_id."""
@@ -31,6 +32,8 @@ HAND_OVER, HAND_OVER_BEGIN, HAND_OVER_END = (
 )
 COPIES_TO_DEVICE = frozenset({"H2D Dispatch", "CommonPjRtClient::LinearizeIntoImpl"})
 PUTS = frozenset({"DevicePutWithSharding", "DevicePut", "shard_args"})
+BETWEEN_DEVICES = re.compile(r"Buffer::CopyToDevice")
+"""The runtime hands an array to another device of its own."""
 
 COMPILES = frozenset(
     {
@@ -58,7 +61,8 @@ _DISPATCH = re.compile(
     r"BatchedCopyToDevice|PythonRefManager::|Handle inputs$|Handle input event recording$|AllocateOutputBuffers|"
     r"Wait for (LaunchOnDevice completion|(donation|usage) holds)$|"
     r"np\.asarray\(jax\.Array\)$|ArrayImpl\.|Transpose::Execute|ThunkExecutor::|"
-    r"jax\.jit$|pmap_|Transfer(To|From)|copy_to_host_async|ThreadpoolListener::"
+    r"jax\.jit$|pmap_|Transfer(To|From)|copy_to_host_async|ThreadpoolListener::|"
+    r"(Scheduled )?TfrtTpu|tpu::System::Execute$|DoEnqueueProgram$|EnqueueContinuationProgram$|PJRT_|GpuExecutable::"
 )
 
 # A user's span or a Python function of exactly one of these names (words joined by _) is evidence for the cause it
@@ -118,6 +122,11 @@ def named_cause(name: str) -> Evidence:
     return Evidence.INPUT if _INPUT.fullmatch(words) else Evidence.NOTHING
 
 
+def is_read(name: str) -> bool:
+    """Whether an event of this name lasts until device work has ended."""
+    return name in READS or _DRIVER_SYNC.match(name) is not None
+
+
 def is_dispatch(name: str) -> bool:
     """Whether an event of this name is JAX or XLA handing work to the device."""
     return _DISPATCH.match(name) is not None
@@ -127,6 +136,8 @@ def evidence_of(name: str) -> Evidence:
     """What an event of another tool's trace (schema.Kind.PLAIN) is evidence of, by its name."""
     if name in COMPILES:
         return Evidence.COMPILER
+    if _DRIVER_SYNC.match(name):
+        return Evidence.WAIT
     if is_dispatch(name):
         return Evidence.HOST
     frame = _PYTHON_FRAME.match(name)

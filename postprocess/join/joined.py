@@ -16,8 +16,11 @@ from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.join import host_names, intervals, tables
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
-from xprof_py.postprocess.join.copies import Copies, add_copies, read_copies
+from xprof_py.postprocess.join.copies import Copies, add_copies, no_copies, read_copies
+from xprof_py.postprocess.join.device_launches import DeviceLaunches, join_device_launches
+from xprof_py.postprocess.join.device_notes import device_notes, why_no_device
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
+from xprof_py.postprocess.join.device_planes import DevicePlanes, read_device_planes
 from xprof_py.postprocess.join.gaps import METHODS, Ends, GapCauses, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.inferred_steps import infer_steps
@@ -26,6 +29,7 @@ from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
 from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.steps import Steps, read_steps
+from xprof_py.postprocess.join.steps_line import read_steps_line
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.join.windows import (
     NESTED,
@@ -68,39 +72,73 @@ class _Join:
         self.activity = HostActivity(
             self.events, self.thread_of_line, self.host_line, profile.capture_start_ps, self.samples
         )
-        self.launches: Launches = read_launches(self.events, self.host_line)
-        self.ops: DeviceOps = read_ops(profile, self.events)
         self.program_name = self._program_names()
         self.program_key = [host_names.module_key(name) for name in profile["programs"]["name"].to_pylist()]
         self.diagnostics: list[dict[str, object]] = []
-        if not len(self.steps.event) and len(self.ops.run_id):
+        self.planes: DevicePlanes = read_device_planes(profile, self.events)
+        self.device_launches: DeviceLaunches | None = None
+        cpu_ops = read_ops(profile, self.events)
+        # What a process with a GPU or TPU computes on its CPU is work of its host.
+        self.ops: DeviceOps = self.planes.ops if self.planes.ops.lanes else cpu_ops
+        self.cpu_ops_beside = len(cpu_ops.event) if self.planes.ops.lanes else 0
+        self.launches: Launches = self._read_launches(self.program_key)
+        if not len(self.steps.event) and len(cpu_ops.run_id) and not self.planes.ops.lanes:
             self._infer_steps()
         self.memory_bound: MemoryBound = classify_memory_bound(profile, self.ops)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
         starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
         starts += [int(self.steps.start_ps[0])] if self.steps.outer else []
         self.start, self.end = min(starts), max(ends)
-        self.copies: Copies = read_copies(
-            self.events, self.thread_of_line, self.host_line, self.launches, self.activity, self.end
+        self.copies: Copies = (
+            no_copies()
+            if self.planes.ops.lanes
+            else read_copies(self.events, self.thread_of_line, self.host_line, self.launches, self.activity, self.end)
         )
         add_copies(self.ops, self.copies)
         self.compiles: Compiles = read_compiles(profile, self.events, self.thread_of_line, self.steps)
         self.launch_step = self._step_of(self.launches.start_ps, self.launches.line)
-        self.joined: RunJoin = join_runs(
-            self.ops,
-            self.launches,
-            self.launch_step,
-            self.program_key,
-            drained_end=profile.metadata.get("drained"),
-            drained_start=self._first_compiled_here(self.program_key),
+        self.joined: RunJoin = (
+            self.device_launches.joined
+            if self.device_launches is not None
+            else join_runs(
+                self.ops,
+                self.launches,
+                self.launch_step,
+                self.program_key,
+                drained_end=profile.metadata.get("drained"),
+                drained_start=self._first_compiled_here(self.program_key),
+            )
         )
         self.run_step, self.run_nested = self._run_steps()
-        planes = set(profile["lines"]["plane"].to_pylist())
-        self.unread_planes = len([p for p in planes if p.startswith("/device:") and not p.startswith("/device:CUSTOM")])
+        if self.planes.ops.lanes and not (self.run_step >= 0).any():
+            self._take_steps_line()
         # Without its device a step must not pass for one of a program that has none.
-        self.no_device = str(profile.metadata.get("no_device") or "")
-        if self.unread_planes:
-            self.no_device = "the work of its GPU or TPU is not joined in this version"
+        self.no_device = why_no_device(self.planes, bool(self.ops.lanes)) or str(
+            profile.metadata.get("no_device") or ""
+        )
+
+    def _read_launches(self, program_key: list[str]) -> Launches:
+        """Those of GPUs and TPUs by their ids; where no run has any, as on the CPU by name and order."""
+        if self.planes.ops.lanes:
+            step_lines = np.isin(self.thread_of_line, self.steps.thread)
+            found = join_device_launches(self.profile, self.events, self.planes, step_lines, program_key)
+            if (found.joined.launch >= 0).any() or not (self.ops.run_program >= 0).any():
+                self.device_launches = found
+                return found.launches
+        launches = read_launches(self.events, self.host_line)
+        if (self.planes.run_event < 0).any():
+            launches.has_run_id[:] = False  # of GPUs: their runs are numbered by correlation ids
+        return launches
+
+    def _take_steps_line(self) -> None:
+        """No step of the host holds a launch of the device's runs: its own line `Steps` says which step they are of."""
+        found = read_steps_line(self.profile, self.events, self.ops)
+        if found is None:
+            return
+        self.steps, self.run_step, self.run_nested = found.steps, found.run_step, found.run_step
+        self.launch_step[:] = -1
+        for run in np.flatnonzero(found.run_step >= 0).tolist():
+            self.joined.how[run] = "steps_line"
 
     def _infer_steps(self) -> None:
         found = infer_steps(
@@ -216,25 +254,27 @@ class _Join:
         # Nothing ends the lane's last gap: it counts as launched when the capture ended, by the last to launch.
         thread = np.full(count, self._last_to_launch(lane), np.int64)
         launch, launch_end, method = np.full(count, -1, np.int64), np.full(count, self.end, np.int64), np.zeros(count)
-        op = mine[place[ended]]
-        run = ops.run[op]
-        by_run = np.flatnonzero(ended)[run >= 0]
-        run = run[run >= 0]
-        launched = self.joined.launch[run]
+        thread[ended] = launch_end[ended] = -1
+        at, op = np.flatnonzero(ended), mine[place[ended]]
+        # A GPU's kernel has a launch of its own, other ops have that of their run, and a copy is handed over by a put.
+        launched, run = ops.launch[op].copy(), ops.run[op]
+        alone, in_run = launched >= 0, (launched < 0) & (run >= 0)
+        launched[in_run] = self.joined.launch[run[in_run]]
+        method[at[alone]] = METHODS.index("id")
+        method[at[in_run]] = self._join_method[run[in_run]]
+        launch[at] = launched
         known = launched >= 0
-        launch[by_run] = launched
-        method[by_run] = self._join_method[run]
-        thread[by_run] = launch_end[by_run] = -1
-        thread[by_run[known]] = self.thread_of_line[launches.line[launched[known]]]
-        launch_end[by_run[known]] = launches.end_ps[launched[known]]
+        thread[at[known]] = self.thread_of_line[launches.line[launched[known]]]
+        launch_end[at[known]] = launches.end_ps[launched[known]]
         within = np.zeros(count, np.bool_)
-        within[by_run] = ops.run_start_ps[run] < low[by_run]
-        by_copy = ended & ~np.isin(np.arange(count), by_run)
-        copy = np.argsort(self.copies.event, kind="stable")
-        at = np.searchsorted(self.copies.event[copy], ops.event[mine[place[by_copy]]], side="right") - 1
-        thread[by_copy] = self.copies.thread[copy[at]]
-        launch_end[by_copy] = high[by_copy]
-        method[by_copy] = METHODS.index("put")
+        within[at[in_run]] = ops.run_start_ps[run[in_run]] < low[at[in_run]]
+        if len(self.copies.event):
+            put = ~alone & (run < 0)
+            copy = np.argsort(self.copies.event, kind="stable")
+            copy = copy[np.searchsorted(self.copies.event[copy], ops.event[op[put]], side="right") - 1]
+            thread[at[put]] = self.copies.thread[copy]
+            launch_end[at[put]] = high[at[put]]
+            method[at[put]] = METHODS.index("put")
         return Ends(low, high, thread, launch, launch_end, method.astype(np.int64), within)
 
     @cached_property
@@ -350,7 +390,7 @@ class _Join:
         out = []
         for lane in range(len(self.ops.lanes)):
             mine = np.flatnonzero(self.ops.run_lane == lane)
-            joined = self.joined.launch[mine] >= 0
+            joined = (self.joined.launch[mine] >= 0) | (self.run_step[mine] >= 0)
             before = mine[: int(np.argmax(joined)) if joined.any() else len(mine)]
             rows = windows.of_lane(lane)
             filled = rows[(windows.kind[rows] == STEP) & (windows.end_ps[rows] > windows.start_ps[rows])]
@@ -377,6 +417,8 @@ class _Join:
 
     def _unfinished_runs(self) -> list[int]:
         """Runs with an op that was still open, or without the completion note that the other runs have."""
+        if self.planes.ops.lanes:
+            return []
         waited, run_id = self.events.argument_of("run_id", self.events.rows_named(host_names.RUN_WAIT))
         noted = set(run_id[waited].tolist())
         still_open = {int(r) for r in self.ops.run[self.events.duration_ps[self.ops.event] < 0] if r >= 0}
@@ -401,17 +443,12 @@ class _Join:
                 "copies that name no device, and no one lane is theirs: they are in no breakdown",
             )
         unknown_ops = int((self.ops.hlo_op[self.ops.run >= 0] < 0).sum())
-        if unknown_ops:
+        if unknown_ops and not self.planes.ops.lanes:
             self._note(
                 "warning", "op_without_hlo", unknown_ops, "ops whose HLO is not in the profile: counted as compute"
             )
-        if self.unread_planes:
-            self._note(
-                "error",
-                "device_planes_not_read",
-                self.unread_planes,
-                "GPU and TPU planes are decoded but not yet joined to steps: the breakdown does not hold their work",
-            )
+        for note in device_notes(self.planes, self.device_launches, self.cpu_ops_beside):
+            self._note(*note)
         self._note_memory_bound()
 
     def _note_memory_bound(self) -> None:

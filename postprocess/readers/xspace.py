@@ -7,7 +7,8 @@ UTC nanoseconds into the line. Both become picoseconds since ``origin_ns``.
 TPU ops also carry ``device_offset_ps`` and ``device_duration_ps``, counted by the device itself. They are the true
 durations: the plain times have been through a clock correction that stretches or squeezes single ops by up to 0.2 s.
 Where ops have them they are used, and the plane's other lines (modules, steps) are carried over to the same clock by
-the map that the ops define, so that a module still encloses its ops.
+the map that the ops define, so that a module still encloses its ops. Then the plane is moved to the host's time, run by
+run and without a change of any duration (device_clock.py).
 
 Nothing here makes a Python object per event.
 """
@@ -26,6 +27,7 @@ from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.device_clock import HostTime, offset_line
 from xprof_py.postprocess.readers.sniff import read_bytes, sniff_bytes
 from xprof_py.postprocess.schema import ArgKind
 
@@ -251,7 +253,7 @@ class _XSpaceReader:
         return set(np.unique(self.column("lines", "plane")[np.unique(lines)]).tolist())
 
     def place_on_device_clock(self, start_ps: _I64, duration_ps: _I64) -> None:
-        """Put the planes whose ops carry device times on the device's clock, in place."""
+        """Put the planes whose ops carry device times on the device's clock, moved to the host's time; in place."""
         events, device_start_ps = self.device_times("device_offset_ps")
         if not events.size:
             return
@@ -263,6 +265,8 @@ class _XSpaceReader:
         has_device_time[events] = True
         new_start_ps = start_ps.copy()
         new_start_ps[events] = device_start_ps
+        names = strings(self.columns["line_names"]).to_pylist()
+        module_lines = [row for row, name in enumerate(names) if name in ("XLA Modules", "Sparse Core Modules")]
         for plane in np.unique(plane_of_event[events]):
             ops = np.flatnonzero(has_device_time & (plane_of_event == plane))
             rest = np.flatnonzero(~has_device_time & (plane_of_event == plane))
@@ -273,6 +277,21 @@ class _XSpaceReader:
             end_ps = clock.carried(start_ps[rest] + duration_ps[rest])
             new_start_ps[rest] = clock.carried(start_ps[rest])
             device_duration_ps[rest] = end_ps - new_start_ps[rest]
+            line = offset_line(new_start_ps[ops], start_ps[ops])
+            if line is None:
+                self.say(
+                    "warning",
+                    "device_clock_unaligned",
+                    "the device's clock could not be set against the host's: causes of its gaps are weak",
+                    place=self.plane_names[plane],
+                )
+                continue
+            runs = rest[np.isin(self.column("events", "line")[rest], module_lines)]
+            host = HostTime(line, new_start_ps[runs], new_start_ps[runs] + device_duration_ps[runs])
+            ends_ps = host.ends(new_start_ps[rest] + device_duration_ps[rest])
+            new_start_ps[ops] = host.starts(new_start_ps[ops])
+            new_start_ps[rest] = host.starts(new_start_ps[rest])
+            device_duration_ps[rest] = np.maximum(ends_ps - new_start_ps[rest], 0)
         start_ps[:] = new_start_ps
         duration_ps[:] = device_duration_ps
 

@@ -39,11 +39,13 @@ def partial(profile: Profile) -> pa.Table:
     """Per outermost step of one joined profile: its time over all lanes as measured and as replayed without each class.
 
     Columns of _SCHEMA; `removed` is "nothing" or a class of schema.CLASSES that takes any time in the step windows.
+    No rows where the steps are those of a device's line `Steps`: what the host did for them is not known.
     """
     breakdown = profile["breakdown"]
     present = breakdown.filter(pc.and_(pc.equal(breakdown["kind"], "step"), pc.greater(breakdown["exclusive_ps"], 0)))
     classes = [name for name in CLASSES if name in set(present["class"].unique().to_pylist())]
-    if not classes:
+    # Steps of a device's own line have no thread whose work could be moved.
+    if not classes or "steps_line" in profile["runs"]["join"].to_pylist():
         return _SCHEMA.empty_table()
     steps = profile["steps"].filter(pc.is_null(profile["steps"]["parent"]))
     table = profile["windows"]
@@ -148,6 +150,9 @@ class _Thread:
         self.waits: list[int] = waits.tolist()
         self.ends: list[int] = segments.end_ps[waits].tolist()
         self.work: list[int] = target[waits].tolist()
+        self._also: list[int] = segments.also.tolist()
+        self._also_begin: list[int] = np.searchsorted(segments.also_of, waits, side="left").tolist()
+        self._also_end: list[int] = np.searchsorted(segments.also_of, waits, side="right").tolist()
         self.waited: list[int] = []
         """How long each wait so far takes in the replay; the last one may still be going on, at its own length."""
         self._moved: list[int] = [0]
@@ -160,6 +165,10 @@ class _Thread:
     def own_length(self, wait: int) -> int:
         """The measured length of a wait."""
         return self._kept[self.waits[wait]]
+
+    def waited_for(self, wait: int) -> list[int]:
+        """The rows of all work that a wait waits for."""
+        return [self.work[wait], *self._also[self._also_begin[wait] : self._also_end[wait]]]
 
     def start_of(self, segment: int) -> int:
         """Where a segment begins in the replay, whose every earlier wait is known."""
@@ -233,7 +242,7 @@ class _Replay:
                 length = 0
             elif row not in self._asked:
                 woke = 0 if self._removed == _DEVICE_WAIT else state.ends[wait] - self._end[row]
-                length = max(self.end_of(row) - now, 0) + woke
+                length = max(now, *(self.end_of(awaited) for awaited in state.waited_for(wait))) - now + woke
             state.settle(wait, length)
             state.advancing = False
 

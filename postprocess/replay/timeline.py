@@ -7,7 +7,7 @@ every segment and run its measured duration, less what is removed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,18 +20,26 @@ from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
-_HOST_DEVICE = CLASSES.index("host_device")
+WOKE_PS, WOKE_PART = 10**9, 10
+"""A thread that waited for the device without a note of it goes on within 1 ms of the work's end, or within a tenth of
+the wait: on a machine with busy cores a thread takes a time slice of a few milliseconds to wake up."""
+_UNKNOWN = CLASSES.index("unknown")
 
 
 @dataclass(frozen=True)
 class Segments:
     """Stretches of a host thread, in order, tiling the capture. ``label``: index of CLASSES; ``work``: row of the work
-    that each waits for, -1 if it does not wait."""
+    that each waits for, -1 if it does not wait.
+
+    ``also``: rows of further work waited for, on other lanes too; ``also_of``: which segment waits for each, ascending.
+    """
 
     start_ps: Int64
     end_ps: Int64
     label: Int64
     work: Int64
+    also: Int64
+    also_of: Int64
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ def _read_work(profile: Profile, events: Events, threads: Int64, ops: _Ops) -> W
     place = np.searchsorted(events.start_ps[puts], low, side="right") - 1
     put = np.where(place >= 0, puts[place], ops.event[copies]) if len(puts) else ops.event[copies]
     copied = np.zeros((len(copies), len(BUSY_CLASSES)), np.int64)
-    copied[:, _HOST_DEVICE] = high - low
+    copied[np.arange(len(copies)), ops.class_code[copies]] = high - low
     columns = (
         (integers(runs, "lane"), ops.lane[copies]),
         (start, low),
@@ -197,7 +205,37 @@ def _thread_segments(
     new[1:] = (low[1:] != high[:-1]) | (label[1:] != label[:-1]) | (target[1:] >= 0) | (target[:-1] >= 0)
     first = np.flatnonzero(new)
     last = np.concatenate((first[1:], [len(low)])) - 1
-    return Segments(low[first], high[last], label[first], target[first])
+    none = np.empty(0, np.int64)
+    segments = Segments(low[first], high[last], label[first], target[first], none, none)
+    return segments if len(activity.waits(thread)) else _silent_waits(segments, work, thread)
+
+
+def _silent_waits(segments: Segments, work: Work, thread: int) -> Segments:
+    """The segments of a thread of which XLA noted no wait, with those as waits that can be nothing else.
+
+    With several devices in one process `block_until_ready` leaves no event. It is a stretch in which nothing shows what
+    the thread did, in which all work that it had launched on several lanes came to its end, and which ended with it.
+    """
+    mine = np.flatnonzero(work.thread == thread)
+    if len(np.unique(work.lane[mine])) < 2:
+        return segments
+    mine = mine[np.argsort(work.ready_ps[mine], kind="stable")]
+    start, end = segments.start_ps, segments.end_ps
+    launched = np.searchsorted(work.ready_ps[mine], start, side="right")
+    latest = np.maximum.accumulate(work.end_ps[mine])[np.maximum(launched - 1, 0)]
+    woke = np.maximum(WOKE_PS, (end - start) // WOKE_PART)
+    silent = (segments.label == _UNKNOWN) & (launched > 0)
+    silent &= (start < latest) & (latest <= end) & (end <= latest + woke)
+    # What ended before it began was not waited for: only the segment in which a piece of work ended waited for it.
+    place = np.searchsorted(start, work.end_ps[mine], side="left") - 1
+    asked = np.flatnonzero(place >= 0)
+    asked = asked[silent[place[asked]] & (asked < launched[place[asked]])]
+    asked = asked[np.lexsort((-work.end_ps[mine[asked]], place[asked]))]
+    waiting, last = np.unique(place[asked], return_index=True)
+    target = segments.work.copy()
+    target[waiting] = mine[asked[last]]
+    also = np.delete(asked, last)
+    return replace(segments, work=target, also=mine[also], also_of=place[also])
 
 
 def _waited_for(activity: HostActivity, work: Work, thread: int, event: Int64) -> Int64:

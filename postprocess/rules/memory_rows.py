@@ -62,7 +62,8 @@ def _largest(programs: pa.Table) -> dict[str, Any] | None:
 
 def _of_program(program: dict[str, Any] | None, tables: Mapping[str, pa.Table]) -> dict[str, Any]:
     if program is None:
-        return {"program": None, "at": None, "parts": None, "alive": [], "alive_left_out": 0, "advice": []}
+        unknown = dict.fromkeys(("program", "program_id", "runs", "at", "parts"))
+        return {**unknown, "alive": [], "alive_left_out": 0, "advice": []}
     alive = _rows_of(program, tables["memory_alive"])
     advice = [_told(rows) for rows in _grouped(_rows_of(program, tables["memory_advice"]))]
     advice.sort(key=lambda row: -row["saves_bytes"])

@@ -116,6 +116,7 @@ def evidence(*again: dict[str, Any], compiles: dict[int, int]) -> list[str]:
         steps=8,
         lanes=1,
         whole_s=1.0,
+        first={},
     )
     return [found["text"] for found in rows["compiler"]]
 

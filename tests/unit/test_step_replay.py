@@ -171,6 +171,82 @@ lane 1
 """
 
 
+TWO_DEVICES = """title: The host waits for two devices, and nothing notes that it does
+unit ms
+capture 0..60
+thread main
+  step 0 0..30
+    launch f 0..2 id 1
+    span rest 2..30
+  step 1 30..60
+    launch f 30..32 id 2
+    span rest 32..60
+lane 0
+  run f 1
+    all-reduce.1 2..22
+    dot.1 22..30
+  run f 2
+    all-reduce.1 32..52
+    dot.1 52..60
+lane 1
+  run f 1
+    dot.1 2..14
+    all-reduce.1 14..22
+    dot.2 22..28
+  run f 2
+    dot.1 32..44
+    all-reduce.1 44..52
+    dot.2 52..58
+"""
+
+
+ASLEEP = """title: The host sleeps for longer than its two devices work
+unit ms
+capture 0..60
+thread main
+  step 0 0..30
+    launch f 0..2 id 1
+    span rest 2..30
+  step 1 30..60
+    launch f 30..32 id 2
+    span rest 32..60
+lane 0
+  run f 1
+    all-reduce.1 2..12
+    dot.1 12..20
+  run f 2
+    all-reduce.1 32..42
+    dot.1 42..50
+lane 1
+  run f 1
+    dot.1 2..8
+    all-reduce.1 8..12
+    dot.2 12..18
+  run f 2
+    dot.1 32..38
+    all-reduce.1 38..42
+    dot.2 42..48
+"""
+
+
+def test_a_wait_for_several_devices_needs_no_note() -> None:
+    windows = replayed(TWO_DEVICES)
+    assert windows["nothing"] == [30, 30]
+    # Lane 0 is the last to end with the collective, lane 1 (12 + 6 of its own) without it: the wait is for both.
+    assert windows["collective"] == [20, 20]
+    assert windows["unknown"] == [30, 30]
+
+
+def test_a_silence_that_outlasts_the_devices_is_no_wait() -> None:
+    """30 ms of nothing known of which the devices worked 18: the host did, or slept for, something else."""
+    windows = replayed(ASLEEP)
+    assert windows["nothing"] == [20, 30]
+    # Lane 1 is the last with its 12 ms of dots; the next launch comes when the host gets to it.
+    assert windows["collective"] == [14, 30]
+    # Launched at 4, lane 0 is busy until 20.
+    assert windows["unknown"] == [20, 18]
+
+
 def test_a_step_lasts_as_long_as_its_latest_lane_not_the_mean_of_lanes() -> None:
     assert replayed(IDLE_LANE)["nothing"] == [10, 15, 10, 10]
     table = breakdown.finish(breakdown.partial(join_profile(profile_of(parse_case(IDLE_LANE, "a.case"), "shard"))))

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from conformance.case_text import read_case
@@ -16,13 +17,20 @@ from conformance.profile_tables import profile_of
 from schema_pages import PAGES, frozen_file, frozen_lines, page, read_schema
 from summary_contract import validator, violations
 from xprof_py.cli import main
+from xprof_py.postprocess.analyses import program_memory
 from xprof_py.postprocess.fleet.analysis import analyse, partials, reduce_partials
 from xprof_py.postprocess.hlo import peaks
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.rules.code_rows import launch_bound
+from xprof_py.postprocess.rules.memory_rows import memory_summary
+from xprof_py.postprocess.rules.observer import observer_summary
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
 DATA = Path(__file__).parent.parent / "data" / "jax_cpu"
 RECORDED = sorted(file.name.split(".")[0] for file in DATA.glob("*.xplane.pb.gz"))
 CASES = sorted((Path(__file__).parent.parent / "conformance" / "cases").glob("*.case"))
+ALLOCATOR = {"host": "vm", "allocator": "GPU_0_bfc", "host_memory": False, "peak_bytes": 800, "at_ps": 200}
+ALLOCATOR |= {"ever_peak_bytes": 900, "start_bytes": 700, "events": 3}
 SAMPLES = ("planted_recompile", "planted_h2d", "transformer_blocking")
 
 
@@ -61,6 +69,60 @@ def test_peaks_keep_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["roofline"]["peaks"]
     assert peaks.Peaks("x", "y").document().keys() <= found["roofline"]["peaks"][0].keys()
     assert violations(found) == []
+
+
+def test_what_no_recorded_capture_has_keeps_the_schema() -> None:
+    """Times of steps outside the recording, launching as the limit in most steps, and allocators without programs."""
+    times = {"name": "train", "before_ns": [10**8] * 6, "inside_ns": [2 * 10**8] * 6, "after_ns": []}
+    process = {"host": "vm", "observer": times, "overhead": {"recorder": {"dropped": 3}}}
+    memory = memory_summary(
+        {
+            **program_memory.finish(program_memory.partial(Profile("vm", 0, 0, 1000))),
+            "memory_allocators": pa.Table.from_pylist([ALLOCATOR]),
+        }
+    )
+    sums = {"windows": 4, "launch_bound": 4, "launches": 40, "runs": 40, "dispatch_ps": 4 * 10**9, "busy_ps": 10**9}
+    sums |= {"idle_ps": 10**9, "window_ps": 8 * 10**9, "function": "", "source": ""}
+    made = {
+        "observer": observer_summary([process]),
+        "memory": memory,
+        "launch_bound": launch_bound(sums, lanes=1),
+    }
+    assert made["observer"]["slower"]
+    assert memory is not None
+    assert (memory["basis"], memory["program_id"]) == ("allocator", None)
+    assert violations({**summary_of("planted_compute"), **made}) == []
+    for section, found in made.items():
+        for name in found:
+            assert violations({**summary_of("planted_compute"), section: {k: found[k] for k in found if k != name}})
+    row = memory["allocators"][0]
+    assert set(row) == set(ALLOCATOR)
+    assert violations({**summary_of("planted_compute"), "memory": {**memory, "allocators": [{**row, "at_ps": None}]}})
+
+
+def test_every_field_of_a_summary_is_described() -> None:
+    """Of the recorded captures: no key that the schema does not name."""
+    schema = read_schema("summary")
+
+    def named(found: Any, part: dict[str, Any], path: str) -> Iterator[str]:
+        parts = [part, *part.get("anyOf", ())]
+        parts += [schema["$defs"][p["$ref"].rsplit("/", 1)[1]] for p in parts if "$ref" in p]
+        if isinstance(found, list):
+            items = next((p["items"] for p in parts if "items" in p), {})
+            for value in found:
+                yield from named(value, items, f"{path}[]")
+        elif isinstance(found, dict):
+            known = {key: value for p in parts for key, value in p.get("properties", {}).items()}
+            rest = next(
+                (p["additionalProperties"] for p in parts if p.get("additionalProperties") not in (None, True)), None
+            )
+            for key, value in found.items():
+                if key in known or rest is not None:
+                    yield from named(value, known.get(key, rest), f"{path}.{key}")
+                else:
+                    yield f"{path}.{key}"
+
+    assert sorted({path for name in RECORDED for path in named(summary_of(name), schema, "")}) == []
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -127,7 +189,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value[0], (*path, 0))
 
 
-FREE_KEYS = ("overhead", "by_class", "without_ms", "flops_per_s", "by_name")
+FREE_KEYS = ("overhead", "by_class", "without_ms", "flops_per_s", "by_name", "by_kind", "why")
 """Maps whose keys are data: one that is not there is no missing field."""
 
 
@@ -156,16 +218,13 @@ def test_a_field_that_is_gone_or_of_another_type_is_noticed(name: str) -> None:
 
 
 def test_fields_may_be_added_anywhere() -> None:
-    def extended(value: Any) -> Any:
+    def extended(value: Any, key: str = "") -> Any:
         if isinstance(value, list):
             return [extended(found) for found in value]
         if isinstance(value, dict):
-            free = {key: extended(found) for key, found in value.items()}
-            # Maps from data to numbers have no room for a field of another kind.
-            numbers = all(isinstance(found, int | float) for found in value.values())
-            return (
-                free if numbers or set(value) & {"train", "forward"} else {**free, "new": {"of": ["a later version"]}}
-            )
+            longer = {name: extended(found, name) for name, found in value.items()}
+            # A map from data has no room for a field of another kind.
+            return longer if key in (*FREE_KEYS, "op_phases") else {**longer, "new": {"of": ["a later version"]}}
         return value
 
     assert violations(extended(summary_of("planted_recompile"))) == []

@@ -223,7 +223,11 @@ def test_what_metadata_says_stays_reachable(tmp_path: Path) -> None:
 
 
 def test_device_times_put_a_plane_on_the_devices_clock(tmp_path: Path) -> None:
-    """The plain clock runs 100 ps ahead, then stretches the second op from 50 to 90 ps."""
+    """The plain clock runs 100 ps ahead, then stretches the second op from 50 to 90 ps.
+
+    On the device's clock the ops lie at 900 and 1000, and what else its plane holds is placed by them; all of it then
+    moves those 100 ps to the host's.
+    """
     space = with_session(XSpace())
     plane = space.planes.add(name="/device:TPU:0")
     for number, name in enumerate(("op", "module", "marker"), 1):
@@ -243,11 +247,11 @@ def test_device_times_put_a_plane_on_the_devices_clock(tmp_path: Path) -> None:
     profile = read(space, tmp_path)
     events = profile["events"].to_pylist()
     assert [(row["start_ps"], row["duration_ps"]) for row in events] == [
-        (900, 20),
-        (1000, 50),
-        (890, 30),
-        (1000, 55),
-        (1025, 0),
+        (1000, 20),
+        (1100, 50),
+        (990, 30),
+        (1100, 55),
+        (1125, 0),
         (1000, 20),  # the host's clock is another
     ]
     domains = profile["lines"]["clock_domain"].to_pylist()

@@ -1,9 +1,12 @@
 """Small single-process JAX (CPU) trainings, each with one planted bottleneck, recorded with the SDK.
 
-    python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations] [--no-steps]
+    python planted.py NAME RUN_DIR [--steps N] [--cause-removed] [--no-annotations] [--no-sampler] [--no-steps]
 
---no-annotations leaves the program its steps alone: what the rest went into is for the stack sampler to say. --no-steps
-takes the steps away.
+Except in `compute`, `memory` and `layers`, whose bottleneck is the device's own work, and in `launches` and
+`accumulation`, which are about many launches, every step also trains a perceptron for some 25 ms: that is what is left
+of the step when the cause is gone, and it is the same program on the same shapes with the cause and without it.
+--no-annotations leaves the program its steps alone: what the rest went into is for the stack sampler to say;
+--no-sampler takes that away as well. --no-steps takes the steps away.
 The run folder gets what ``capture`` records, and ``measured.json``: what the program itself knows about its steps, for
 a test to compare with the answer that comes from the recording alone:
 
@@ -12,6 +15,9 @@ a test to compare with the answer that comes from the recording alone:
     monitoring   every jax.monitoring event inside the capture: [time_ns at its end, key, seconds or null, arguments]
     cost         flops and bytes of one step's program, from XLA's cost_analysis
     stop_s       seconds that leaving ``capture`` took
+    wall_s       seconds from the begin of the first captured step to the end of the last one's work on the device
+    others_cores cores that were busy with something else meanwhile, on average; null where the machine does not say
+    delayed_cores cores that the program would have used but did not get, on average; null likewise
 
 The first two steps run before the capture, so that what they compile is not part of it.
 """
@@ -36,6 +42,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import jax.numpy as jnp
 import numpy as np
+from cores import CoreSeconds, delayed_cores, others_cores, wait_until_quiet
 
 from xprof_py import capture
 from xprof_py import checkpoint as annotated_checkpoint
@@ -45,8 +52,12 @@ from xprof_py import trace as annotated_trace
 from xprof_py import wrap_input as annotated_input
 
 WARM_UP_STEPS = 2
+ROWS, WIDTH, LAYERS = 256, 512, 4
 SLOW_INPUT_S = 0.05
+SHORT_INPUT_S = 0.01
 IDLE_S = 0.03
+SAVE_EVERY = 4
+DEVICES = 4
 TINY_CALLS = 400
 
 random = np.random.default_rng(0)
@@ -108,13 +119,16 @@ stopwatch = Stopwatch()
 class Workload:
     """``batch(i)`` makes the batch of step i (inside the loader), ``train(i, batch)`` is the body of the step.
 
-    ``program`` and ``arguments``: the jitted function whose cost is that of one step.
+    ``program`` and ``arguments``: the jitted function whose cost is that of one step. ``finish`` waits for what the
+    steps left running. ``prepare(numbers)`` is called before the capture of these steps.
     """
 
     batch: Callable[[int], Any]
     train: Callable[[int, Any], None]
     program: Any
     arguments: tuple[Any, ...]
+    finish: Callable[[], None] = lambda: None
+    prepare: Callable[[range], None] = lambda _: None
 
 
 def square(n: int) -> jax.Array:
@@ -135,86 +149,140 @@ def mlp_step(parameters: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array]
 
 
 class Mlp:
-    """A two-layer perceptron that trains in well under a millisecond: never the bottleneck itself."""
+    """A perceptron of LAYERS layers: the work that a step keeps when its cause is removed."""
 
     def __init__(self) -> None:
-        self.parameters = [square(256), square(256)]
+        self.parameters = [square(WIDTH) for _ in range(LAYERS)]
+        self.loss: jax.Array | None = None
 
-    def train(self, _: int, x: Any) -> None:
+    def launch(self, _: int, x: Any) -> None:
+        with trace("train"):
+            self.parameters, self.loss = mlp_step(self.parameters, x)
+
+    def wait(self) -> None:
+        if self.loss is not None:
+            self.loss.block_until_ready()
+
+    def train(self, i: int, x: Any) -> None:
         with stopwatch.phase("compute"), trace("train"):
-            self.parameters, loss = mlp_step(self.parameters, x)
-            loss.block_until_ready()
+            self.launch(i, x)
+            self.wait()
+
+    def workload(self, batch: Callable[[int], Any], train: Callable[[int, Any], None], **more: Any) -> Workload:
+        return Workload(batch, train, mlp_step, (self.parameters, ready_batch(0)), **more)
 
 
-def small_batch(_: int) -> np.ndarray:
-    return np.ones((64, 256), np.float32)
+def ready_batch(_: int) -> np.ndarray:
+    return np.ones((ROWS, WIDTH), np.float32)
 
 
 def decode_slowly(_: int, seconds: float = SLOW_INPUT_S) -> np.ndarray:
-    """A slow decoder: hashes in Python until ``seconds`` are over."""
+    """A slow decoder: hashes in Python until its time is over."""
     end = time.perf_counter() + seconds
     batch = np.zeros((64, 256), np.float32)
     while time.perf_counter() < end:
         digest = hashlib.sha256(batch.tobytes()[:64]).digest()
         batch = batch + np.float32(np.frombuffer(digest, np.uint8).mean() * 1e-3)
-    return batch
+    return ready_batch(0)
 
 
 def load_batch(i: int) -> np.ndarray:
     return decode_slowly(i)
 
 
+def wait_for_storage(_: int) -> np.ndarray:
+    """A batch that arrives late: the loader waits and leaves the cores to the device, so that both overlap in full."""
+    time.sleep(SLOW_INPUT_S)
+    return ready_batch(0)
+
+
+def wait_shortly(_: int) -> np.ndarray:
+    time.sleep(SHORT_INPUT_S)
+    return ready_batch(0)
+
+
 def input_bound(removed: bool) -> Workload:
     """Every batch is decoded while the training waits for it, in a function whose name says so."""
     mlp = Mlp()
-    return Workload(small_batch if removed else load_batch, mlp.train, mlp_step, (mlp.parameters, small_batch(0)))
+    return mlp.workload(ready_batch if removed else load_batch, mlp.train)
 
 
 def neutral_input_bound(removed: bool) -> Workload:
     """The same, in a function whose name does not say what it is for."""
     mlp = Mlp()
-    return Workload(small_batch if removed else decode_slowly, mlp.train, mlp_step, (mlp.parameters, small_batch(0)))
+    return mlp.workload(ready_batch if removed else decode_slowly, mlp.train)
+
+
+def run_ahead(batch: Callable[[int], Any]) -> Workload:
+    """The loop waits for no step: the device works on one while the host prepares the next."""
+    mlp = Mlp()
+    return mlp.workload(batch, mlp.launch, finish=mlp.wait)
+
+
+def async_input_bound(removed: bool) -> Workload:
+    """Run-ahead with batches that take longer than the device: what the device does not hide of them is the cause."""
+    return run_ahead(ready_batch if removed else wait_for_storage)
+
+
+def hidden_input(removed: bool) -> Workload:
+    """Run-ahead with batches that take less than the device: nothing is gained without them."""
+    return run_ahead(ready_batch if removed else wait_shortly)
 
 
 def h2d_bound(removed: bool) -> Workload:
-    """Every step puts 64 MiB on the device; the program then reads 256 numbers of it.
+    """Every step puts 64 MiB on the device, trains on a part of them and gives their memory back.
 
-    JAX on CPU takes an array that starts on a 64-byte line without copying it, so this one starts 16 bytes after one.
+    Removed: the arrays of all steps lie on the device before the capture. JAX on CPU takes an array that starts on a
+    64-byte line without copying it, so this one starts 16 bytes after one.
     """
+    mlp = Mlp()
     elements = 16 << 20
     raw = np.empty(elements + 32, np.float32)
     offset = -raw.ctypes.data % 64 // 4 + 4
     host_array = raw[offset : offset + elements]
     host_array[:] = 1.0
-    first_sum = jax.jit(lambda values: values[:256].sum())
-    resident = jax.device_put(host_array)
+    first_batch = jax.jit(lambda values: values[: ROWS * WIDTH].reshape(ROWS, WIDTH))
+    on_device: dict[int, jax.Array] = {}
+
+    def put(i: int) -> jax.Array:
+        host_array[0] = i
+        return jax.device_put(host_array).block_until_ready()
+
+    def prepare(numbers: range) -> None:
+        if removed:
+            on_device.update((i, put(i)) for i in numbers)
 
     def train(i: int, _: Any) -> None:
-        host_array[0] = i
         with stopwatch.phase("h2d"), trace("put"):
-            values = resident if removed else jax.device_put(host_array)
-            values.block_until_ready()
-        with stopwatch.phase("compute"), trace("train"):
-            first_sum(values).block_until_ready()
+            values = on_device.pop(i) if i in on_device else put(i)
+        mlp.train(i, first_batch(values))
 
-    return Workload(lambda _: None, train, first_sum, (resident,))
+    return mlp.workload(lambda _: None, train, prepare=prepare)
 
 
 def recompile_bound(removed: bool) -> Workload:
-    """Every batch has a length that was never seen before, so every step compiles its program again."""
+    """Every batch has a length that was never seen before, so every step compiles its program again.
+
+    Removed: the programs for batches of the same lengths were compiled before the capture, but never run: the first
+    run of a program is slower than the next, whenever it was compiled.
+    """
     mlp = Mlp()
 
     def ragged_batch(i: int) -> np.ndarray:
-        rows = 64 if removed else 44 + 8 * i
-        return np.ones((rows, 256), np.float32)
+        return np.ones((ROWS + i, WIDTH), np.float32)
 
-    return Workload(ragged_batch, mlp.train, mlp_step, (mlp.parameters, small_batch(0)))
+    def prepare(numbers: range) -> None:
+        if removed:
+            for i in numbers:
+                mlp_step.lower(mlp.parameters, ragged_batch(i)).compile()
+
+    return mlp.workload(ragged_batch, mlp.train, prepare=prepare)
 
 
 def memory_bound(removed: bool) -> Workload:
-    """x / 2 + y over 64 MiB each: 0.17 flop per byte. Removed: over 64 KiB, which stay in the cache."""
-    elements = (16 << 10) if removed else (16 << 20)
-    x, y = (jnp.asarray(random.standard_normal(elements).astype(np.float32)) for _ in range(2))
+    """x / 2 + y over 192 MiB each: 0.17 flop per byte. Removed: over 64 KiB, which stay in the cache."""
+    elements = (16 << 10) if removed else (48 << 20)
+    x, y = (jnp.asarray(random.random(elements, np.float32)) for _ in range(2))
     # Donated: the result takes x's memory, no step pays for fresh pages.
     axpy = jax.jit(lambda u, v: 0.5 * u + v, donate_argnums=0)
 
@@ -228,8 +296,8 @@ def memory_bound(removed: bool) -> Workload:
 
 
 def compute_bound(removed: bool) -> Workload:
-    """A 768 x 768 matrix product: 192 flop per byte. Removed: 16 x 16."""
-    matrix = square(16 if removed else 768)
+    """A 1280 x 1280 matrix product: 320 flop per byte. Removed: 16 x 16."""
+    matrix = square(16 if removed else 1280)
     product = jax.jit(lambda u: u @ u)
 
     def train(_: int, __: Any) -> None:
@@ -239,27 +307,55 @@ def compute_bound(removed: bool) -> Workload:
     return Workload(lambda _: None, train, product, (matrix,))
 
 
-def checkpoint_bound(removed: bool) -> Workload:
-    """Every step pickles 16 MiB of parameters to the disk, syncs and hashes them."""
-    mlp = Mlp()
-    saved = [square(1024) for _ in range(4)]
-    folder = tempfile.TemporaryDirectory(prefix="planted-")
+class Saved:
+    """16 MiB of parameters that can be pickled to the disk, synced and hashed."""
 
-    def save() -> None:
-        on_host = [np.array(parameter) for parameter in saved]
-        with open(Path(folder.name) / "checkpoint", "wb") as file:
+    def __init__(self) -> None:
+        self.parameters = [square(1024) for _ in range(4)]
+        self.folder = tempfile.TemporaryDirectory(prefix="planted-")
+
+    def save(self) -> None:
+        with stopwatch.phase("checkpoint"), checkpoint():
+            self.save_checkpoint()
+
+    def save_checkpoint(self) -> None:
+        on_host = [np.array(parameter) for parameter in self.parameters]
+        with open(Path(self.folder.name) / "checkpoint", "wb") as file:
             pickle.dump(on_host, file)
             file.flush()
             os.fsync(file.fileno())
         hashlib.sha256(b"".join(parameter.tobytes() for parameter in on_host)).hexdigest()
 
+
+def saving(mlp: Mlp, every: int) -> Callable[[int, Any], None]:
+    """The body of a step that trains, and saves in every ``every``-th step."""
+    saved = Saved()
+
     def train(i: int, x: Any) -> None:
         mlp.train(i, x)
-        if not removed:
-            with stopwatch.phase("checkpoint"), checkpoint():
-                save()
+        if i % every == 0:
+            saved.save()
 
-    return Workload(small_batch, train, mlp_step, (mlp.parameters, small_batch(0)))
+    return train
+
+
+def checkpoint_bound(removed: bool) -> Workload:
+    """Every step saves."""
+    mlp = Mlp()
+    return mlp.workload(ready_batch, mlp.train if removed else saving(mlp, 1))
+
+
+def rare_checkpoint(removed: bool) -> Workload:
+    """Every SAVE_EVERY-th step saves; the others do not know the cause."""
+    mlp = Mlp()
+    return mlp.workload(ready_batch, mlp.train if removed else saving(mlp, SAVE_EVERY))
+
+
+def input_and_checkpoint(removed: bool) -> Workload:
+    """Two causes in every step: a save, and twice as long a wait for the batch, which is the one that is removed."""
+    mlp = Mlp()
+    batch = ready_batch if removed else lambda i: decode_slowly(i, 2 * SLOW_INPUT_S)
+    return mlp.workload(batch, saving(mlp, 1))
 
 
 def idle_bound(removed: bool) -> Workload:
@@ -272,7 +368,29 @@ def idle_bound(removed: bool) -> Workload:
             with stopwatch.phase("idle"):
                 time.sleep(IDLE_S)
 
-    return Workload(small_batch, train, mlp_step, (mlp.parameters, small_batch(0)))
+    return mlp.workload(ready_batch, train)
+
+
+def scanned_layers(removed: bool) -> Workload:
+    """A scan over 16 layers on DEVICES devices, each of which adds up 4 MiB over the devices. Removed: no sum."""
+    mesh = jax.make_mesh((DEVICES,), ("d",))
+    spec = jax.sharding.PartitionSpec("d")
+
+    def layers(x: jax.Array) -> jax.Array:
+        def layer(h: jax.Array, _: None) -> tuple[jax.Array, None]:
+            h = jnp.tanh(h)
+            return (h if removed else jax.lax.pmean(h, "d") + 0.0 * h), None
+
+        return jax.lax.scan(layer, x, None, length=16)[0]
+
+    program = jax.jit(jax.shard_map(layers, mesh=mesh, in_specs=spec, out_specs=spec))
+    x = jax.device_put(random.random((DEVICES * 1024, 1024), np.float32), jax.sharding.NamedSharding(mesh, spec))
+
+    def train(_: int, __: Any) -> None:
+        with stopwatch.phase("compute"), trace("train"):
+            program(x).block_until_ready()
+
+    return Workload(lambda _: None, train, program, (x,))
 
 
 def launch_bound(removed: bool) -> Workload:
@@ -319,7 +437,8 @@ def accumulation_bound(removed: bool) -> Workload:
     gradients = [jnp.zeros_like(w) for w in parameters]
 
     def load_batch() -> np.ndarray:
-        return small_batch(0) if removed else decode_slowly(0, SLOW_INPUT_S / 4)
+        batch = ready_batch(0) if removed else decode_slowly(0, SLOW_INPUT_S / 4)
+        return batch[:64, :256]
 
     def train(_: int, __: Any) -> None:
         nonlocal parameters, gradients
@@ -332,7 +451,7 @@ def accumulation_bound(removed: bool) -> Workload:
             parameters, gradients = update(parameters, gradients)
             jax.block_until_ready(parameters)
 
-    return Workload(lambda _: None, train, add_gradient, (parameters, gradients, small_batch(0)))
+    return Workload(lambda _: None, train, add_gradient, (parameters, gradients, ready_batch(0)[:64, :256]))
 
 
 WORKLOADS: dict[str, Callable[[bool], Workload]] = {
@@ -344,6 +463,11 @@ WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "compute": compute_bound,
     "checkpoint": checkpoint_bound,
     "idle": idle_bound,
+    "async_input": async_input_bound,
+    "hidden_input": hidden_input,
+    "rare_checkpoint": rare_checkpoint,
+    "input_and_checkpoint": input_and_checkpoint,
+    "layers": scanned_layers,
     "launches": launch_bound,
     "accumulation": accumulation_bound,
 }
@@ -372,6 +496,7 @@ def train(workload: Workload, numbers: range) -> None:
         with step(number):
             workload.train(number, batch)
         stopwatch.end_step()
+    workload.finish()
 
 
 def cost_of(workload: Workload) -> dict[str, float]:
@@ -386,8 +511,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--cause-removed", action="store_true", help="the same training without its planted bottleneck")
     parser.add_argument("--no-annotations", action="store_true", help="only the steps are annotated")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="wait S s for a quiet machine")
+    parser.add_argument("--no-sampler", action="store_true", help="no Python stacks are sampled")
     parser.add_argument("--no-steps", action="store_true", help="the steps are not annotated")
     options = parser.parse_args()
+    if options.name == "layers":
+        jax.config.update("jax_num_cpu_devices", DEVICES)
     global annotate, mark_steps
     annotate = not options.no_annotations
     mark_steps = not options.no_steps
@@ -408,11 +537,16 @@ def main() -> None:
 
     workload = WORKLOADS[options.name](options.cause_removed)
     cost = cost_of(workload)
+    captured = range(WARM_UP_STEPS, WARM_UP_STEPS + options.steps)
     train(workload, range(WARM_UP_STEPS))
-    with capture(options.run_dir):
+    workload.prepare(captured)
+    wait_until_quiet(options.wait_quiet)
+    with capture(options.run_dir, stacks=False if options.no_sampler else "auto"):
         monitoring.clear()
         stopwatch.restart()
-        train(workload, range(WARM_UP_STEPS, WARM_UP_STEPS + options.steps))
+        before = CoreSeconds.now()
+        train(workload, captured)
+        cores = before.until_now()
         monitored = list(monitoring)
         leaving = time.perf_counter()
     stop_s = time.perf_counter() - leaving
@@ -422,6 +556,9 @@ def main() -> None:
         "cause_removed": options.cause_removed,
         "jax": jax.__version__,
         "step_s": stopwatch.step_s,
+        "wall_s": cores["wall_s"],
+        "others_cores": others_cores([cores]),
+        "delayed_cores": delayed_cores([cores]),
         "phases_s": stopwatch.steps,
         "stop_s": stop_s,
         "cost": cost,
