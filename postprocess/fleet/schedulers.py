@@ -10,6 +10,7 @@ Functions and arguments are pickled; a function is one of a module, called by it
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -179,34 +181,52 @@ class OnDask:
         except ImportError as error:
             raise UsageError('--scheduler needs Dask: pip install "xprof_py[dask]"') from error
         self._owned = isinstance(where, str)
+        if self._owned:
+            # Of a lost scheduler it logs tracebacks; the error that follows says what to do.
+            logging.getLogger("distributed").setLevel(logging.CRITICAL)
+            logging.getLogger("tornado").setLevel(logging.CRITICAL)
         try:
             self._client = distributed.Client(where, timeout="10s") if isinstance(where, str) else where
         except (OSError, ValueError) as error:
             raise XprofPyError(f"no Dask scheduler answers at {where}: {error}") from error
 
     def run(self, function: Callable[..., Any], tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        left = set(range(len(tasks)))
+        try:
+            for place, result in self._finished(function, tasks):
+                left.discard(place)
+                yield place, result
+        except SpoolError:
+            raise
+        except (OSError, CancelledError) as error:
+            # A connection that is closed is an OSError to Dask.
+            raise self._gone(len(left), len(tasks)) from error
+        if left:
+            raise self._gone(len(left), len(tasks))
+
+    def _finished(self, function: Callable[..., Any], tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        """Results as they come. Ends early where the client has lost its scheduler."""
         import distributed
 
-        if not tasks:
-            return
         # pure=False: Dask would keep the results of files by their names, we keep them by their content.
         futures = [self._client.submit(attempt, function, task, pure=False) for task in tasks]
-        left = {future.key: place for place, future in enumerate(futures)}
+        places = {future.key: place for place, future in enumerate(futures)}
         for future in distributed.as_completed(futures):
             if future.status not in ("finished", "error"):
                 # Cancelled or lost: the client does that to all of them when its scheduler goes away.
-                break
-            place = left.pop(future.key)
+                return
             error = future.exception()
             if isinstance(error, ENDS_ALL):
                 raise error
-            yield place, future.result() if error is None else Failed(f"its Dask worker failed: {error}")
-        if left:
-            raise XprofPyError(
-                f"the Dask scheduler is gone, {len(left)} of {len(tasks)} tasks were unfinished. {GO_ON}"
-            )
+            result = future.result() if error is None else Failed(f"its Dask worker failed: {error}")
+            yield places[future.key], result
+
+    def _gone(self, left: int, of: int) -> XprofPyError:
+        return XprofPyError(f"the Dask scheduler is gone, {left} of {of} tasks were unfinished. {GO_ON}")
 
     def close(self) -> None:
         """A client that was given stays open."""
         if self._owned:
-            self._client.close()
+            # Without its scheduler it cannot say goodbye.
+            with contextlib.suppress(OSError, TimeoutError, CancelledError):
+                self._client.close(timeout=1)

@@ -147,6 +147,7 @@ def test_nothing_that_can_be_read_is_an_error_that_says_how_many(tmp_path: Path)
     with pytest.raises(BadInputError, match="2 files, none could be read"):
         analyze([tmp_path], tmp_path / "out")
     assert main(["analyze", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_workers_that_are_killed_are_replaced(profiles: Path, expected: dict[str, bytes], tmp_path: Path) -> None:

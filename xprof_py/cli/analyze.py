@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
@@ -127,6 +128,12 @@ def _analyze_many(sources: Sources, out: Path, *, workers: int | None, scheduler
     try:
         with ProgressBar() as bar:
             result = analyse_job(sources, spool, running, resume=resume, calibrate=True, progress=bar.show)
+    except XprofPyError:
+        # Where nothing was found out nothing is left behind.
+        with contextlib.suppress(OSError):
+            spool.folder.rmdir()
+            out.rmdir()
+        raise
     finally:
         running.close()
     analysis.write_analysis(result, out)
