@@ -183,8 +183,8 @@ class OnDask:
         self._owned = isinstance(where, str)
         if self._owned:
             # Of a lost scheduler it logs tracebacks; the error that follows says what to do.
-            logging.getLogger("distributed").setLevel(logging.CRITICAL)
-            logging.getLogger("tornado").setLevel(logging.CRITICAL)
+            for name in ("distributed", "distributed.client", "tornado"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self._client = distributed.Client(where, timeout="10s") if isinstance(where, str) else where
         except (OSError, ValueError) as error:

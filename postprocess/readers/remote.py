@@ -65,13 +65,15 @@ class Fetched(Source):
 @contextmanager
 def fetched(source: Source) -> Iterator[Fetched]:
     """The files of one process as local files for the length of the block. Raises BadInputError."""
-    names = {n: getattr(source, n) for n in ("xspace", "shard", "run_file") if getattr(source, n) is not None}
+    names: dict[str, Any] = {
+        n: getattr(source, n) for n in ("xspace", "shard", "run_file") if getattr(source, n) is not None
+    }
     if not source.base:
         yield Fetched(source.key, **names)
         return
     folder = tempfile.mkdtemp(prefix="xprof_py-fetched-")
     try:
-        local = {}
+        local: dict[str, Any] = {}
         for name, path in names.items():
             url = f"{source.base}/{path}"
             local[name] = Path(folder, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,7 @@ def _stem(file: Path) -> str:
     return file.name
 
 
-def _unique(key: str, taken: dict[str, Path]) -> str:
+def _unique(key: str, taken: Collection[str]) -> str:
     number, out = 2, key
     while out in taken:
         out = f"{key} ({number})"
