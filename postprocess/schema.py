@@ -306,6 +306,30 @@ TABLES: dict[str, pa.Schema] = {
         ("end_ps", pa.int64()),
         ("join", pa.string()),
     ),
+    # Waits of host threads (`line`) for the device, from the call to its return. `for_work`: device work ended in it.
+    "device_waits": _schema(
+        ("line", pa.int32()),
+        ("event", pa.int64()),
+        ("step", pa.int32(), True),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64()),
+        ("for_work", pa.bool_()),
+    ),
+    # Copies to, from and on devices (join/copy_rows.py). `device`: cpu:0, gpu:1, tpu:4, empty where the trace names
+    # none. direction: to_device, to_host, on_device, between_devices, unknown. `bytes` null: the trace does not state
+    # them; `source`: the argument that did, else empty. `put`: the event of the call that began it, null where that is
+    # not known; `step`: the step around that call.
+    "copies": _schema(
+        ("event", pa.int64()),
+        ("put", pa.int64(), True),
+        ("step", pa.int32(), True),
+        ("device", pa.string()),
+        ("direction", pa.string()),
+        ("start_ps", pa.int64()),
+        ("duration_ps", pa.int64(), True),
+        ("bytes", pa.int64(), True),
+        ("source", pa.string()),
+    ),
     # Outermost steps of the process in order of host start, then nested ones. phase: warmup, steady, outlier, partial,
     # unmeasured; `reason` says why, empty for steady. `parent` is the enclosing step's row for nested steps. source:
     # annotated, inferred (from the order of launches: their `line` is one of the thread's). `tokens`, `model_flops`:

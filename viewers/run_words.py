@@ -1,5 +1,5 @@
-"""What a reader must know of a run beside its verdict, a sentence each: how much it got done, whose steps these are,
-what recording cost them. The terminal and the report say the same."""
+"""What a reader must know of a run beside its verdict, a sentence each: how much it got done, how far its host was
+ahead, whose steps these are, what recording cost them. The terminal and the report say the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _SHOWN_RATIO = 0.005
 
 def run_words(summary: Fields) -> list[str]:
     """The sentences, those that the summary gives reason for."""
-    return [line for line in (_throughput(summary), _inferred(summary), _observer(summary)) if line]
+    return [
+        line for line in (_throughput(summary), _run_ahead(summary), _inferred(summary), _observer(summary)) if line
+    ]
 
 
 def _inferred(summary: Fields) -> str:
@@ -35,6 +37,23 @@ def _throughput(summary: Fields) -> str:
         if value is not None and not (key == "hfu" and number(found, "mfu") is not None):
             parts.append(f"{quantities.percent(value)} {meaning}")
     return " · ".join(parts)
+
+
+def _run_ahead(summary: Fields) -> str:
+    found = mapping(summary, "run_ahead")
+    ahead, steps = number(found, "median_steps"), number(found, "steps")
+    if ahead is None or steps is None:
+        return ""
+    words = "was not a step" if ahead == 0 else f"was {ahead:g} step{'' if ahead == 1 else 's'}"
+    waited = number(found, "median_ms")
+    much = "" if not waited else f", its launches {quantities.milliseconds(waited)}"
+    line = f"The host {words} ahead of the device{much} (median)"
+    blocked = number(found, "steps_that_blocked")
+    if blocked:
+        cost = quantities.milliseconds(number(found, "blocked_ms"))
+        of = f"{quantities.whole(blocked)} of {quantities.whole(steps)} steps"
+        line += f"; it waited for the device in {of}, {cost} a step"
+    return f"{line}."
 
 
 def _observer(summary: Fields) -> str:

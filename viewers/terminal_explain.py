@@ -64,6 +64,9 @@ def _head(page: Page, found: Fields) -> Iterator[str]:
     if number(runs, "count"):
         parts.append(f"{quantities.plural(number(runs, 'count'), 'run')} of {functions} (joined by {joined})")
     yield from page.flow([page.plain(part) for part in parts], "·")
+    ahead = text(mapping(found, "run_ahead"), "text")
+    if ahead:
+        yield from page.wrap(ahead)
     others = rows(found, "other_lanes")
     if others:
         longest = max(number(row, "window_ms") or 0.0 for row in others)

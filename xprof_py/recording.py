@@ -349,10 +349,13 @@ class Recording:
 
     def abandon(self) -> None:
         """Called in a forked child: nothing of this recording is the child's to stop or to write."""
+        # A thread of the parent's may have held any of these locks at the moment of the fork; it is not here to let go.
+        self._lock, self._xla_end = threading.RLock(), threading.Lock()
+        self._done, self._host_stopped = threading.Event(), threading.Event()
         self.state = "abandoned"
         self.when_xla_is_due = None
         self._xla_pending = False
-        self._compiles.stop()
+        self._compiles.mute()
         self._gc.stop()
         self._done.set()
 

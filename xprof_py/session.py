@@ -295,6 +295,7 @@ class _OpenCapture:
 
     def abandon(self) -> None:
         """In a forked child: the recording stays the parent's."""
+        self._lock = threading.RLock()
         self.recording.abandon()
 
     def _why_never(self) -> str:

@@ -6,7 +6,8 @@
  *
  * Cost is measured at every look: this thread's own CPU time, and, where the GIL had to be taken from a running thread, what
  * it takes that thread to stop and go on. Looks come seldom enough for their sum to stay below COST_PERMILLE of the time.
- * No lock is held while waiting for the GIL. In the child of a fork there is no sampler.
+ * Python wakes who waits for the GIL at every switch interval: where C code keeps it for seconds, waiting is most of the
+ * cost, and the next look is so much later. No lock is held meanwhile. In the child of a fork there is no sampler.
  *
  * Targets are the threads that recorded a step or an input span; while there are none, the main thread. */
 #define _GNU_SOURCE
@@ -42,6 +43,7 @@ struct target {
     unsigned long ident;
     uint32_t os_tid;
     clockid_t cpu_clock;
+    int64_t since_ns, since_cpu_ns; /* when it became a target, and its CPU time then: the first look counts from there */
 };
 
 /* The sampler thread's own view of a target. */
@@ -56,9 +58,9 @@ struct totals {
 };
 
 static struct {
-    pthread_mutex_t lock; /* of `ended`, `stop` and the totals; never held while waiting for the GIL */
+    pthread_mutex_t lock; /* of `ready`, `ended`, `stop` and the totals; never held while waiting for the GIL */
     pthread_cond_t changed;
-    bool running, stop, ended;
+    bool running, ready, stop, ended;
     uint32_t generation;
     int64_t period_ns, switch_ns; /* switch_ns: for how long Python lets a thread keep the GIL that another asks for */
     struct totals totals;
@@ -78,6 +80,18 @@ static struct {
 
 /* --- targets ------------------------------------------------------------------------------------------------------ */
 
+static bool read_cpu(clockid_t clock, int64_t *ns) {
+    struct timespec t;
+    if (clock_gettime(clock, &t) != 0) return false; /* the thread has ended */
+    *ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return true;
+}
+
+static bool begin_target(struct target *target, pthread_t thread) {
+    target->since_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    return pthread_getcpuclockid(thread, &target->cpu_clock) == 0 && read_cpu(target->cpu_clock, &target->since_cpu_ns);
+}
+
 void xpr_sampler_offer(struct xpr_log *log) {
     if (!atomic_load_explicit(&sampling, memory_order_relaxed)) return;
     log->sampled = true;
@@ -87,7 +101,7 @@ void xpr_sampler_offer(struct xpr_log *log) {
                             .ident = PyThread_get_thread_ident(),
                             .os_tid = (uint32_t)syscall(SYS_gettid)};
     if (PyThreadState_GetInterpreter(state) != PyInterpreterState_Main()) return;
-    if (n == MAX_TARGETS || pthread_getcpuclockid(pthread_self(), &target.cpu_clock) != 0) {
+    if (n == MAX_TARGETS || !begin_target(&target, pthread_self())) {
         sampler.totals.targets_left_out++;
         return;
     }
@@ -106,13 +120,6 @@ static bool is_runnable(uint32_t os_tid) {
     text[n > 0 ? n : 0] = 0;
     const char *name_end = strrchr(text, ')'); /* a thread's name may hold brackets of its own */
     return name_end && name_end[1] == ' ' && name_end[2] == 'R';
-}
-
-static bool read_cpu(clockid_t clock, int64_t *ns) {
-    struct timespec t;
-    if (clock_gettime(clock, &t) != 0) return false; /* the thread has ended */
-    *ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-    return true;
 }
 
 /* --- stacks; with the GIL ----------------------------------------------------------------------------------------- */
@@ -197,27 +204,24 @@ static bool stop_wanted(void) {
     return stop || xpr_recording() != sampler.generation;
 }
 
-/* The thread as it was at `tick`. Its first look only says since when the next one counts. */
-static bool add_sample(const struct target *target, struct seen *seen, uint64_t tick, int64_t cpu_ns, bool is_on) {
+/* The thread as it was at `tick`. */
+static void add_sample(const struct target *target, struct seen *seen, uint64_t tick, int64_t cpu_ns, bool is_on) {
     int64_t now_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
-    bool was_known = seen->known;
-    if (was_known) {
-        int64_t interval_us = (now_ns - seen->at_ns) / 1000, used_ns = cpu_ns - seen->cpu_ns;
-        struct xpr_sample_record sample = {
-            .tick = tick,
-            .cpu_ns = used_ns > 0 ? (uint64_t)used_ns : 0,
-            .interval_us = interval_us > UINT32_MAX ? UINT32_MAX : (uint32_t)interval_us,
-            .os_tid = target->os_tid,
-            .stack = seen->stack,
-            .flags = is_on ? XPR_SAMPLE_ON_CPU : 0,
-        };
-        xpr_add_sample(&sample);
-    }
+    int64_t interval_us = (now_ns - (seen->known ? seen->at_ns : target->since_ns)) / 1000;
+    int64_t used_ns = cpu_ns - (seen->known ? seen->cpu_ns : target->since_cpu_ns);
+    struct xpr_sample_record sample = {
+        .tick = tick,
+        .cpu_ns = used_ns > 0 ? (uint64_t)used_ns : 0,
+        .interval_us = interval_us > UINT32_MAX ? UINT32_MAX : (uint32_t)interval_us,
+        .os_tid = target->os_tid,
+        .stack = seen->stack,
+        .flags = is_on ? XPR_SAMPLE_ON_CPU : 0,
+    };
+    xpr_add_sample(&sample);
     seen->known = true;
     seen->was_on = is_on;
     seen->at_ns = now_ns;
     seen->cpu_ns = cpu_ns;
-    return was_known;
 }
 
 struct look {
@@ -265,7 +269,8 @@ static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count
         /* By now it may wait for the GIL that we hold. But if its clock went on since we asked for the GIL, it was at work
          * then; else it may be ready for a CPU that others have. */
         bool is_on = cpu_ns > asked_cpu_ns[i] || is_runnable(targets[i].os_tid);
-        look.samples += add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
+        add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
+        look.samples++;
     }
     if (collects) PyGC_Enable();
     look.held_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) - got_ns;
@@ -281,16 +286,36 @@ static void wait_until(int64_t until_ns) {
     pthread_mutex_unlock(&sampler.lock);
 }
 
+static void tell(bool *what) {
+    pthread_mutex_lock(&sampler.lock);
+    *what = true;
+    pthread_cond_broadcast(&sampler.changed);
+    pthread_mutex_unlock(&sampler.lock);
+}
+
+/* Until the sampler tells `what`, or has had the time. */
+static bool wait_for(const bool *what) {
+    int64_t until_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) + STOP_TIMEOUT_NS;
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    pthread_mutex_lock(&sampler.lock);
+    while (!*what)
+        if (pthread_cond_timedwait(&sampler.changed, &sampler.lock, &until) == ETIMEDOUT) break;
+    bool told = *what;
+    pthread_mutex_unlock(&sampler.lock);
+    return told;
+}
+
 static void *sample(void *unused) {
     pthread_setname_np(pthread_self(), "xprof_py.stacks");
+    /* Needs no GIL, and must not have waited for it: a thread that just had to give it up looks like one that waits. */
+    PyThreadState *own = PyThreadState_New(PyInterpreterState_Main());
+    tell(&sampler.ready);
     static struct seen seen[MAX_TARGETS];
     memset(seen, 0, sizeof seen);
     int64_t period_ns = sampler.period_ns;
     int64_t mean_cost_ns = USUAL_COST_NS, since_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
     uint64_t random = (uint64_t)xpr_clock_read_ns(CLOCK_MONOTONIC) | 1;
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyThreadState *own = PyEval_SaveThread();
-    while (!stop_wanted()) {
+    while (own && !stop_wanted()) {
         int64_t began_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
         uint32_t count = atomic_load_explicit(&target_count, memory_order_acquire);
         struct look look = look_at_all(seen, count > 1 ? 1 : 0, count, own);
@@ -322,14 +347,12 @@ static void *sample(void *unused) {
         pause_ns += (int64_t)(random % (uint64_t)(pause_ns / 2)) - pause_ns / 4;
         wait_until(xpr_clock_read_ns(CLOCK_MONOTONIC) + pause_ns);
     }
-    if (!is_finalizing()) {
+    if (own && !is_finalizing()) {
         PyEval_RestoreThread(own);
-        PyGILState_Release(gil);
+        PyThreadState_Clear(own);
+        PyThreadState_DeleteCurrent();
     }
-    pthread_mutex_lock(&sampler.lock);
-    sampler.ended = true;
-    pthread_cond_broadcast(&sampler.changed);
-    pthread_mutex_unlock(&sampler.lock);
+    tell(&sampler.ended);
     return NULL;
 }
 
@@ -349,7 +372,7 @@ static void after_fork_parent(void) { pthread_mutex_unlock(&sampler.lock); }
 
 static void after_fork_child(void) {
     init_locks();
-    sampler.running = sampler.stop = sampler.ended = false;
+    sampler.running = sampler.ready = sampler.stop = sampler.ended = false;
     atomic_store(&sampling, false);
     atomic_store(&target_count, 0);
 }
@@ -410,7 +433,7 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
     }
     targets[0] = (struct target){.ident = main_ident, .os_tid = main_tid};
     int error = once_result;
-    if (!error) error = pthread_getcpuclockid((pthread_t)main_ident, &targets[0].cpu_clock);
+    if (!error && !begin_target(&targets[0], (pthread_t)main_ident)) error = ESRCH;
     if (!error) error = xpr_samples_open();
     if (!error) {
         memset(&sampler.totals, 0, sizeof sampler.totals);
@@ -418,9 +441,11 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
         sampler.generation = xpr_recording();
         sampler.period_ns = period_ns;
         sampler.switch_ns = switch_ns;
-        sampler.stop = sampler.ended = false;
+        sampler.ready = sampler.stop = sampler.ended = false;
         atomic_store(&target_count, 1);
         error = start_thread();
+        /* With the GIL, so that no fork copies Python's list of threads while the sampler is being put into it. */
+        if (!error) wait_for(&sampler.ready);
     }
     if (error) {
         errno = error;
@@ -431,18 +456,6 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
     Py_RETURN_NONE;
 }
 
-static bool wait_for_end(void) {
-    int64_t until_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) + STOP_TIMEOUT_NS;
-    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-    pthread_mutex_lock(&sampler.lock);
-    sampler.stop = true;
-    pthread_cond_broadcast(&sampler.changed);
-    while (!sampler.ended)
-        if (pthread_cond_timedwait(&sampler.changed, &sampler.lock, &until) == ETIMEDOUT) break;
-    bool ended = sampler.ended;
-    pthread_mutex_unlock(&sampler.lock);
-    return ended;
-}
 
 static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
     if (!sampler.running) return PyDict_New();
@@ -451,7 +464,8 @@ static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
     bool ended;
     /* Without the GIL, which the sampler may be waiting for. */
     Py_BEGIN_ALLOW_THREADS;
-    ended = wait_for_end();
+    tell(&sampler.stop);
+    ended = wait_for(&sampler.ended);
     Py_END_ALLOW_THREADS;
     /* One that does not end keeps its place, so that there is never a second one. */
     sampler.running = !ended;

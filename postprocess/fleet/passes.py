@@ -30,7 +30,7 @@ from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.remote import fetched
 from xprof_py.postprocess.readers.sources import Source
 
-STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles")
+STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies")
 """Tables of every process that are written with a column `host`; rows refer to rows of the same host's tables."""
 
 
@@ -151,6 +151,7 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
         "devices": [name for name in joined["lanes"]["device"].to_pylist() if name != NO_DEVICE],
         "source": joined.metadata.get("source", []),
         "overhead": run.get("overhead"),
+        "stacks": (run.get("collectors") or {}).get("stacks"),
         "peaks": joined.metadata.get("peaks") or {},
         "observer": run.get("observer"),
         "steps_source": next(iter(joined["steps"]["source"].unique().to_pylist()), None),

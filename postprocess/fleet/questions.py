@@ -17,6 +17,7 @@ from xprof_py.postprocess.analyses import (
     communication,
     compile_passes,
     compile_times,
+    copy_sizes,
     evidence,
     gap_chains,
     host_spans,
@@ -27,6 +28,7 @@ from xprof_py.postprocess.analyses import (
     program_memory,
     recompiles,
     roofline,
+    run_ahead,
     throughput,
     top_ops,
 )
@@ -74,6 +76,8 @@ QUESTIONS: dict[str, Question] = {
         compile_passes.partial, compile_passes.merge, lambda t, _: {"compile_passes": compile_passes.finish(t)}
     ),
     "recompiles": Question(recompiles.partial, recompiles.merge, lambda t, _: {"recompiles": recompiles.finish(t)}),
+    "run_ahead": Question(run_ahead.partial, run_ahead.merge, lambda t, _: {"run_ahead": run_ahead.finish(t)}),
+    "copy_sizes": Question(copy_sizes.partial, copy_sizes.merge, lambda t, _: {"copy_sizes": copy_sizes.finish(t)}),
     "op_phases": Question(
         phases_of_ops.partial, phases_of_ops.merge, lambda t, phases: {"op_phases": phases_of_ops.finish(t, phases)}
     ),

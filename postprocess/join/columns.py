@@ -112,6 +112,7 @@ class Events:
         args = self._args = profile["args"]
         self._arg_event = integers(args, "event")
         self._arg_key, keys = dictionary(args, "key")
+        self._arg_kind = _plain(args, "kind")
         self._arg_value = integers(args, "value")
         self._keys = {key: code for code, key in enumerate(keys)}
         self._texts = profile["texts"]["text"]

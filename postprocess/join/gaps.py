@@ -9,14 +9,16 @@ first of them: what a program does before its steps is no cause of theirs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.host_activity import HostActivity, Pieces
 from xprof_py.postprocess.join.host_names import Evidence
+from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.schema import CLASSES
@@ -108,6 +110,7 @@ class GapCauses:
         self._activity = activity
         self._start_ps = start_ps
         self._event_name = events.name
+        self._unseen: dict[int, list[Intervals]] = defaultdict(list)
         places = [stacks.place(stack) for stack in range(stacks.count)]
         named = sorted({*REASONS, *events.names, *(text for at in places if at for text in (at.in_function, at.text))})
         number = {text: at for at, text in enumerate(named)}
@@ -159,6 +162,13 @@ class GapCauses:
         none = np.full(len(start_ps), -1, np.int64)
         nobody = Ends(start_ps, end_ps, none, none, none, np.zeros(len(none), np.int64), np.zeros(len(none), np.bool_))
         return self._plain(nobody, np.arange(len(none)), start_ps, end_ps, _UNKNOWN, _OUTSIDE, np.empty(0, np.int64))
+
+    def unseen(self) -> dict[int, Intervals]:
+        """Per sampled thread the pieces that gaps so far rest on and that neither a span nor a sample explains."""
+        return {
+            thread: (np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found]))
+            for thread, found in self._unseen.items()
+        }
 
     def _since(self, thread: Int64, late_to: Int64, work_ends: Int64) -> tuple[Int64, Bool]:
         """(S, whether a wait's end gives it) per late gap of a lane, in order of time."""
@@ -223,6 +233,11 @@ class GapCauses:
         step = self._steps.enclosing_all(start, thread)
         cause = CAUSE_CODE[pieces.evidence[at]]
         event, stack = pieces.event[at], pieces.stack[at]
+        if self._activity.sampled(thread):
+            silent = np.flatnonzero((pieces.evidence[at] == Evidence.NOTHING) & (stack < 0))
+            first, _ = distinct(start[silent], start[silent] + length[silent])
+            silent = silent[first]
+            self._unseen[thread].append((start[silent], start[silent] + length[silent]))
         (owner_of, cause_of, step_of), key, weight = _sums((owner, cause, step), length)
         share = intervals.largest_remainders((asked.high_ps - asked.low_ps), owner_of, weight)
         function, text = self._words(event, stack)

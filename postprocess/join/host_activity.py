@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from xprof_py import _native
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, among
+from xprof_py.postprocess.join.columns import FRAME, Bool, Events, Int64, among
 from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.join.samples import Samples
@@ -101,7 +101,9 @@ class HostActivity:
         # A driver's call is work, whatever it is called after, unless it waits for the device.
         calls = events.having("correlation_id")[0]
         self._calls = calls[self._by_name[events.name[calls]] == Evidence.NOTHING]
+        self._is_frame = events.verdicts(lambda n: n.startswith(FRAME))
         self._roots = events.having("_r")[0]
+        self._stages = events.having(host_names.PIPELINE_STAGE_ARG)[0]
         self._waits: dict[int, Waits] = {}
         self._noted: dict[int, Waits] = {}
         self._sampled: dict[int, Pieces] = {}
@@ -133,6 +135,7 @@ class HostActivity:
         ):
             says[kind == one] = meaning
         says[(kind == Kind.PLAIN) & among(rows, self._roots)] = Evidence.NOTHING
+        says[(kind == Kind.PLAIN) & among(rows, self._stages)] = Evidence.INPUT
         says[~self._usable(rows) | self._is_await[name]] = _NO_SPAN
         return says
 
@@ -186,9 +189,13 @@ class HostActivity:
             np.concatenate((beginning, open_rows)),
         ).in_order()
 
+    def sampled(self, thread: int) -> bool:
+        """Whether the thread's stacks were sampled at all."""
+        return self._samples.of_thread(thread)
+
     def between(self, thread: int, asked: Intervals) -> Pieces:
         """Pieces that tile ``asked``, a disjoint set: with event -1 where no span was open."""
-        if self._samples.of_thread(thread):
+        if self.sampled(thread):
             if thread not in self._sampled:
                 everything = (np.array([-_NEVER]), np.array([_NEVER]))
                 self._sampled[thread] = self._divided(thread, self._flatten(thread, everything))
@@ -201,19 +208,29 @@ class HostActivity:
         Whose event decided is then known of waits alone.
         """
         asked = (np.array([start_ps]), np.array([end_ps]))
-        if self._samples.of_thread(thread):
+        if self.sampled(thread):
             return self.between(thread, asked)
         return _filled(self._flatten(thread, asked, join_alike=True), asked)
 
-    def _divided(self, thread: int, pieces: Pieces) -> Pieces:
-        """The same with what names no cause, between the pieces as well, divided among the samples in it."""
+    def _wants_samples(self, pieces: Pieces) -> Bool:
+        """What names no cause, and what a loader's library wrote: that it was the input, and not which line of it."""
         silent = pieces.evidence == Evidence.NOTHING
+        stated = np.flatnonzero((pieces.evidence == Evidence.INPUT) & (pieces.event >= 0))
+        event = pieces.event[stated]
+        silent[stated] = (self._events.kind[event] == Kind.PLAIN) & ~self._is_frame[self._events.name[event]]
+        return silent
+
+    def _divided(self, thread: int, pieces: Pieces) -> Pieces:
+        """The same with what wants samples, and what lies between the pieces, divided among the samples in it."""
+        silent = self._wants_samples(pieces)
         reach = np.maximum.accumulate(np.concatenate(([self._capture_start], pieces.end_ps)))
         # After the last piece the samples end with the capture; what lies behind it is cut off later.
         start = np.concatenate((reach, pieces.start_ps[silent]))
         end = np.concatenate((pieces.start_ps, [_NEVER], pieces.end_ps[silent]))
         event = np.concatenate((np.full(len(reach), -1, np.int64), pieces.event[silent]))
+        named = np.concatenate((np.full(len(reach), Evidence.NOTHING, np.int8), pieces.evidence[silent]))
         stretch, low, high, evidence, stack = self._samples.divide_all(thread, start, end)
+        evidence = np.where(named[stretch] != Evidence.NOTHING, named[stretch], evidence)
         was_divided = np.zeros(len(start), np.bool_)
         was_divided[stretch] = True
         kept = np.ones(len(silent), np.bool_)
@@ -287,7 +304,7 @@ class HostActivity:
     def _special_rows(self, first: int, behind: int) -> Int64:
         """Rows in [first, behind) that their names alone do not explain."""
         other_kinds = first + np.flatnonzero(self._events.kind[first:behind] != Kind.PLAIN)
-        special = (self._not_spans, self._roots, self._calls)
+        special = (self._not_spans, self._roots, self._calls, self._stages)
         found = [rows[slice(*np.searchsorted(rows, [first, behind]))] for rows in special]
         return np.unique(np.concatenate((other_kinds, *found)))
 

@@ -70,7 +70,7 @@ _DISPATCH = re.compile(
 _WHAT = r"(batch|batches|data|input|inputs|sample|samples|example|examples|minibatch|next_element)"
 _INPUT = re.compile(
     rf"(input|inputs|input_pipeline|input_wait|wait_input|wait_for_input|dataset_next|next_element|iterator_get_next|"
-    rf"data_?load(er|ing)?|data_wait|batch_wait|{_WHAT}_(load|loader|loading|fetch|wait|iterator)|"
+    rf"data_?load(er|ing)?|((data|batch|input|device|cuda)_)?prefetcher|data_wait|batch_wait|{_WHAT}_(load|loader|loading|fetch|wait|iterator)|"
     rf"(load|get|fetch|read|make|prepare|wait_for|next)_(next_|train_|eval_|host_)?{_WHAT})"
 )
 _CHECKPOINT = re.compile(
@@ -79,12 +79,42 @@ _CHECKPOINT = re.compile(
 )
 # Libraries whose frames are evidence by where they are, whatever the function is called.
 _LOADER_FILE = re.compile(
-    r"/torch/utils/data/|/torchdata/|/grain/(_src/)?python/|/tensorflow/python/data/|/tensorflow_datasets/|"
-    r"/datasets/(iterable_dataset|arrow_dataset)\.py$|/webdataset/|/nvidia/dali/|/xprof_py/inputs\.py$"
+    r"/torch/utils/data/|/torchdata/|/torch_xla/distributed/parallel_loader\.py$|/grain/(_src/)?python/|"
+    r"/tensorflow/python/data/|/tensorflow_datasets/|/seqio/(dataset_providers|feature_converters|preprocessors)\.py$|/array_record/python/|"
+    r"/datasets/(iterable_dataset|arrow_dataset)\.py$|/webdataset/|/ffcv/loader/|/streaming/base/|/litdata/|"
+    r"/squirrel/(iterstream|driver)/|/deeplake/|/nvidia/dali/|/flax/training/prefetch_iterator\.py$|"
+    r"/xprof_py/inputs\.py$"
 )
 _CHECKPOINT_FILE = re.compile(
-    r"/orbax/checkpoint/|/flax/training/checkpoints\.py$|/torch/distributed/checkpoint/|/torch/serialization\.py$"
+    r"/orbax/checkpoint/|/flax/training/(checkpoints|orbax_utils)\.py$|/torch/distributed/checkpoint/|"
+    r"/torch/serialization\.py$|/jax/experimental/array_serialization/|/safetensors/|/equinox/_serialisation\.py$|"
+    r"/tensorflow/python/(checkpoint/|training/saver\.py$)"
 )
+# Files that do other things as well: only these functions of theirs. Reading with numpy.load names nothing: what is
+# read may be the next batch or the last checkpoint.
+_LOADER_FUNCTION = re.compile(r"/flax/jax_utils\.py:prefetch_to_device$")
+_CHECKPOINT_FUNCTION = re.compile(
+    r"/numpy/lib/(_npyio_impl|npyio)\.py:_?save(z|z_compressed)?$|"
+    r"/flax/serialization\.py:(msgpack_serialize|msgpack_restore|to_bytes|from_bytes)$"
+)
+# XLA's Python tracer shows of a frame's file the last part alone, so here the function has to fit as well.
+_TRACED_LOADER = re.compile(
+    r"(dataloader|data_loader|stateful_dataloader|base_node|parallel_loader|iterator_ops|epoch_iterator)\.py:"
+    r"(__next__|_next_data|_try_get_data|_next_internal)$|(iterable_dataset|arrow_dataset)\.py:__iter__$"
+)
+_TRACED_CHECKPOINT = re.compile(
+    r"(checkpoint_manager|\w*checkpointer)\.py:(save|restore|wait_until_finished)$|"
+    r"serialization\.py:(save|_save|load|_load|_legacy_save|to_bytes|from_bytes|msgpack_serialize|msgpack_restore)$|"
+    r"(_npyio_impl|npyio)\.py:_?save(z|z_compressed)?$"
+)
+# Events that loaders write into the trace themselves: tf.data, torch's DataLoader. Only those on the thread that
+# launches count; a tf.data pipeline's own threads have lines of their own.
+_LOADER_EVENT = re.compile(
+    r"(MultiDevice)?IteratorGetNext|Iterator(::|$)|(IteratorGetNextOp|IteratorGetNextAsOptionalOp)::DoCompute$|"
+    r"enumerate\(DataLoader\)#\w+\.__next__$"
+)
+PIPELINE_STAGE_ARG = "_ipl_stage_name"
+"""Argument of the events that an input pipeline writes around its stages (grain, tf.data), whatever their names are."""
 # What these call their functions is about arrays and programs, not about what the program wants of them.
 _NUMERIC_FILE = re.compile(r"(^|/)(jax|jaxlib|numpy)/|^<")
 _PROTOCOL = frozenset({"__next__", "__iter__", "__anext__", "__getitem__", "__call__"})
@@ -142,8 +172,17 @@ def evidence_of(name: str) -> Evidence:
         return Evidence.HOST
     frame = _PYTHON_FRAME.match(name)
     if frame is None:
-        return named_cause(name)
-    function = frame["function"]
+        return Evidence.INPUT if _LOADER_EVENT.match(name) else named_cause(name)
+    return _traced_frame(frame["where"].rpartition(":")[0], frame["function"])
+
+
+def _traced_frame(file: str, function: str) -> Evidence:
+    """A frame of XLA's Python tracer. ``file``: the last part of its path, empty for a function written in C."""
+    place = f"{file}:{function}"
+    if _TRACED_CHECKPOINT.match(place):
+        return Evidence.CHECKPOINT
+    if _TRACED_LOADER.match(place):
+        return Evidence.INPUT
     if function in _IDLE_FUNCTIONS:
         return Evidence.NOTHING
     return named_cause(function) or Evidence.HOST
@@ -158,6 +197,11 @@ def frame_cause(file: str, function: str) -> Evidence:
         return Evidence.INPUT
     if _CHECKPOINT_FILE.search(file):
         return Evidence.CHECKPOINT
+    outermost = function.split(".", 1)[0]
+    if _CHECKPOINT_FUNCTION.search(f"{file}:{outermost}"):
+        return Evidence.CHECKPOINT
+    if _LOADER_FUNCTION.search(f"{file}:{outermost}"):
+        return Evidence.INPUT
     if _NUMERIC_FILE.search(file):
         return Evidence.NOTHING
     *outer, own = function.split(".")

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.hlo.module import read_programs
-from xprof_py.postprocess.join import host_names, intervals, tables
+from xprof_py.postprocess.join import host_names, intervals, sampler_holes, tables
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
 from xprof_py.postprocess.join.copies import Copies, add_copies, no_copies, read_copies
+from xprof_py.postprocess.join.copy_rows import copies_table
 from xprof_py.postprocess.join.device_launches import DeviceLaunches, join_device_launches
 from xprof_py.postprocess.join.device_notes import device_notes, why_no_device
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
@@ -227,6 +228,7 @@ class _Join:
         self.breakdown = Breakdown(*(np.concatenate(part) for part in zip(*sums, strict=True)))
         phase, reason = self._phases(windows)
         self._note_problems()
+        self.diagnostics += sampler_holes.diagnostics(self.profile, self.thread_of_line, causes.unseen())
         return self._write(windows, Gaps.together(gaps), causes.texts, phase, reason)
 
     def _lane_gaps(self, causes: GapCauses, lane: int, cover: LaneCover, windows: Windows) -> Gaps:
@@ -474,6 +476,11 @@ class _Join:
             }
         )
 
+    def _device_waits(self) -> pa.Table:
+        threads = np.unique(self.thread_of_line[self.launches.line]).tolist() if len(self.launches.line) else []
+        ended = np.sort(self.ops.open_end_ps[self.ops.leaf])
+        return tables.waits_table(self.activity, self.events, threads, self._step_of, ended)
+
     def _write(
         self,
         windows: Windows,
@@ -495,6 +502,8 @@ class _Join:
             ops=tables.ops_table(self.ops),
             launches=tables.launches_table(self.launches, self.launch_step),
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
+            device_waits=self._device_waits(),
+            copies=copies_table(self.profile, self.events, self.copies, self.ops.lanes, self._step_of),
             steps=tables.steps_table(self.steps, self.events, phase, reason),
             windows=tables.windows_table(windows),
             gaps=tables.gaps_table(gaps, windows, texts),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,14 @@ from xprof_py.postprocess import schema
 from xprof_py.postprocess.join.columns import Events, Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.gaps import METHODS, Gaps
+from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.join.windows import KINDS, Breakdown, Windows
 from xprof_py.postprocess.schema import CLASSES
+
+StepOf = Callable[[Int64, Int64], Int64]
+"""(start_ps, line) of host events -> row of the step around each, -1 without."""
 
 
 def ops_table(ops: DeviceOps) -> pa.Table:
@@ -48,6 +52,27 @@ def launches_table(launches: Launches, launch_step: Int64) -> pa.Table:
             "step": _nullable(launch_step),
             "start_ps": launches.start_ps,
             "end_ps": pa.array(launches.end_ps, mask=launches.open),
+        },
+    )
+
+
+def waits_table(activity: HostActivity, events: Events, threads: Iterable[int], step: StepOf, ended: Int64) -> pa.Table:
+    """Waits of ``threads`` for the device; ``ended``: when device work ended, sorted."""
+    waits = [activity.waits(thread) for thread in threads]
+    columns = ([getattr(one, name) for one in waits] for name in ("event", "start_ps", "end_ps"))
+    event, start, end = (np.concatenate([np.empty(0, np.int64), *column]) for column in columns)
+    order = np.lexsort((event, start, events.line[event]))
+    event, start, end = event[order], start[order], end[order]
+    line = events.line[event]
+    return schema.table(
+        "device_waits",
+        {
+            "line": line,
+            "event": event,
+            "step": _nullable(step(start, line)),
+            "start_ps": start,
+            "end_ps": end,
+            "for_work": np.searchsorted(ended, start, side="left") < np.searchsorted(ended, end, side="right"),
         },
     )
 

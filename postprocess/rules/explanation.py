@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from xprof_py.errors import UsageError
 from xprof_py.postprocess.rules.gap_words import cause_text, gap_text
+from xprof_py.postprocess.rules.run_ahead_words import step_ahead
 from xprof_py.postprocess.rules.wording import counted, duration
 from xprof_py.postprocess.schema import CLASSES
 
@@ -45,8 +46,8 @@ def explain_step(
     """Explain step ``number`` of an analysis; the object that `explain --json` prints.
 
     ``tables``: those of an analysis (step_classes, steps, windows, runs, launches, compiles, breakdown, op_steps,
-    gap_chains). ``name``, ``occurrence``, ``host``, ``lane`` choose where the number alone does not. Raises UsageError
-    where there is no such step, or several names have one.
+    gap_chains, run_ahead). ``name``, ``occurrence``, ``host``, ``lane`` choose where the number alone does not. Raises
+    UsageError where there is no such step, or several names have one.
     """
     notes: list[str] = []
     window, others = _choose(tables, number, name, occurrence, host, lane, notes)
@@ -73,6 +74,7 @@ def explain_step(
         "compiles": view.compiles(),
         "runs": view.runs(),
         "host_span": view.host_span(),
+        "run_ahead": view.run_ahead(),
         "other_lanes": [
             {"host": row["host"], "lane": row["lane"], "window_ms": row["window_ps"] / 1e9} for row in others
         ],
@@ -332,6 +334,10 @@ class _View:
             "end_ms": None if end_ps is None else self._ms(end_ps),
             "device_behind_ms": None if end_ps is None else (end_of_window - end_ps) / 1e9,
         }
+
+    def run_ahead(self) -> dict[str, Any] | None:
+        """How far the host was ahead of the lane as it launched the step; None where that is not known."""
+        return step_ahead(next(iter(self._mine("run_ahead")), None))
 
 
 def _op(name: str | None, source: str | None) -> dict[str, Any] | None:

@@ -15,11 +15,14 @@ from xprof_py.postprocess.analyses import launch_bound as launching
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import code_rows
 from xprof_py.postprocess.rules import verdict as verdict_rule
-from xprof_py.postprocess.rules.evidence_rows import rows_by_class
+from xprof_py.postprocess.rules.copy_words import copy_advice, copy_evidence, copy_rows
+from xprof_py.postprocess.rules.evidence_rows import MOST_ROWS, rows_by_class
 from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
 from xprof_py.postprocess.rules.observer import observer_notes, observer_summary
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
+from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
+from xprof_py.postprocess.rules.sampler_words import sampler_advice
 from xprof_py.postprocess.rules.throughput import throughput_summary
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
@@ -39,8 +42,8 @@ def build_summary(
 ) -> dict[str, Any]:
     """Build the summary.
 
-    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, peaks,
-    steps_source, observer).
+    ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks,
+    peaks, steps_source, observer).
     ``tables``: what the analyses finished, by name (fleet/questions.py).
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
@@ -91,6 +94,9 @@ def build_summary(
             "host": code_rows.launch_evidence(launched),
         },
     )
+    ahead = run_ahead_summary(tables["run_ahead"], phases)
+    copies = copy_rows(tables["copy_sizes"], phases)
+    evidence["host_device"] = [*copy_evidence(copies), *evidence["host_device"]][:MOST_ROWS]
     return {
         "schema_version": SCHEMA_VERSION,
         "hosts": [{k: p[k] for k in ("host", "hostname", "process_index", "devices", "source")} for p in processes],
@@ -100,7 +106,9 @@ def build_summary(
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": _verdict(shares, predicted, evidence, processes, launched),
+        "verdict": _verdict(shares, predicted, evidence, processes, launched, ahead, copies),
+        "run_ahead": ahead,
+        "copies": copies,
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
         "predictions": _predictions(predicted),
         "clocks": _clocks(processes),
@@ -138,12 +146,17 @@ def _verdict(
     evidence: dict[str, list[dict[str, Any]]],
     processes: Sequence[dict[str, Any]],
     launched: dict[str, Any] | None,
+    ahead: dict[str, Any] | None,
+    copies: list[dict[str, Any]],
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
     advice = {"host": launched["advice"]} if launched is not None and launched["mostly"] else {}
     has_device = any(p["devices"] for p in processes)
-    return verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
+    found = verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
+    name = found["bottleneck"]
+    more = unblock_advice(name, ahead, found["step_ms"]) + copy_advice(name, copies) + sampler_advice(name, processes)
+    return {**found, "advice": found["advice"] + more}
 
 
 def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -43,6 +43,9 @@ def measured(hlo: Module, *ran: Ran, peaks: Peaks | None = PEAKS) -> Profile:
             "end_ps": [end],
             "phase": ["steady"],
             "reason": [""],
+            "source": ["annotated"],
+            "tokens": [None],
+            "model_flops": [None],
         },
         "windows": {"lane": [0], "kind": ["step"], "step": [0], "start_ps": [0], "end_ps": [end]},
         "runs": {

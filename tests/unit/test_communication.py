@@ -37,6 +37,9 @@ def measured(tables: dict[str, Any], leaves: list[Leaf], cuts: list[int]) -> Pro
             "end_ps": cuts,
             "phase": ["steady"] * steps,
             "reason": [""] * steps,
+            "source": ["annotated"] * steps,
+            "tokens": [None] * steps,
+            "model_flops": [None] * steps,
         },
         "windows": {
             "lane": [0] * (steps + 1),

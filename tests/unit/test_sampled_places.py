@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance.case_text import parse_case
+from conformance.profile_tables import profile_of
 from xprof_py.collectors import gc_pauses
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.host_names import Evidence, frame_cause
 from xprof_py.postprocess.join.samples import Samples, Stacks, is_users
 from xprof_py.postprocess.profile import Profile
@@ -96,6 +99,37 @@ def test_files_of_others_are_known_by_their_path(file: str, users: bool) -> None
         ("/v/xprof_py/inputs.py", "_TimedIterator.__next__", Evidence.INPUT),
         ("/v/orbax/checkpoint/_src/handlers/x.py", "wait", Evidence.CHECKPOINT),
         ("/v/torch/serialization.py", "_save", Evidence.CHECKPOINT),
+        ("/v/torchdata/nodes/base_node.py", "BaseNode.__next__", Evidence.INPUT),
+        ("/v/torch_xla/distributed/parallel_loader.py", "PerDeviceLoader.__next__", Evidence.INPUT),
+        (
+            "/v/grain/_src/python/dataset/transformations/prefetch.py",
+            "PrefetchDatasetIterator.__next__",
+            Evidence.INPUT,
+        ),
+        ("/v/datasets/iterable_dataset.py", "IterableDataset.__iter__", Evidence.INPUT),
+        ("/v/datasets/arrow_dataset.py", "Dataset.__getitem__", Evidence.INPUT),
+        ("/home/me/datasets/crops.py", "cut", Evidence.NOTHING),
+        ("/v/webdataset/pipeline.py", "DataPipeline.iterator", Evidence.INPUT),
+        ("/v/ffcv/loader/epoch_iterator.py", "EpochIterator.__next__", Evidence.INPUT),
+        ("/v/streaming/base/dataset.py", "StreamingDataset.__iter__", Evidence.INPUT),
+        ("/v/litdata/streaming/dataset.py", "StreamingDataset.__next__", Evidence.INPUT),
+        ("/v/squirrel/iterstream/base.py", "Composable.__iter__", Evidence.INPUT),
+        ("/v/seqio/dataset_providers.py", "Mixture.get_dataset", Evidence.INPUT),
+        ("/v/seqio/evaluation.py", "Evaluator.evaluate", Evidence.NOTHING),
+        ("/v/flax/jax_utils.py", "prefetch_to_device", Evidence.INPUT),
+        ("/v/flax/jax_utils.py", "prefetch_to_device.<locals>.enqueue", Evidence.INPUT),
+        ("/v/flax/jax_utils.py", "replicate", Evidence.NOTHING),
+        ("/v/orbax/checkpoint/checkpoint_manager.py", "CheckpointManager.save", Evidence.CHECKPOINT),
+        ("/v/flax/training/checkpoints.py", "save_checkpoint_multiprocess", Evidence.CHECKPOINT),
+        ("/v/flax/serialization.py", "msgpack_serialize", Evidence.CHECKPOINT),
+        ("/v/flax/serialization.py", "register_serialization_state", Evidence.NOTHING),
+        ("/v/torch/distributed/checkpoint/state_dict_saver.py", "save", Evidence.CHECKPOINT),
+        ("/v/jax/experimental/array_serialization/serialization.py", "run", Evidence.CHECKPOINT),
+        ("/v/safetensors/flax.py", "save_file", Evidence.CHECKPOINT),
+        ("/v/equinox/_serialisation.py", "tree_serialise_leaves", Evidence.CHECKPOINT),
+        ("/v/numpy/lib/_npyio_impl.py", "save", Evidence.CHECKPOINT),
+        ("/v/numpy/lib/npyio.py", "savez_compressed", Evidence.CHECKPOINT),
+        ("/v/numpy/lib/_npyio_impl.py", "load", Evidence.NOTHING),
         ("/v/jax/_src/stages.py", "load_inputs", Evidence.NOTHING),
         ("/v/my_grain/python.py", "run", Evidence.NOTHING),
     ],
@@ -110,6 +144,7 @@ def test_the_outermost_name_decides() -> None:
     assert [stacks.cause(i) for i in range(3)] == [Evidence.CHECKPOINT, Evidence.INPUT, Evidence.NOTHING]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 99), max_size=12), st.integers(0, 99), st.integers(0, 99))
 def test_a_stretch_is_tiled_by_its_samples_or_left_alone(times: list[int], one: int, other: int) -> None:
     times, start, end = sorted(times), min(one, other), max(one, other)
@@ -159,3 +194,34 @@ def test_a_thread_seen_at_work_that_then_slept_is_not_believed_to_have_worked() 
 
 def test_a_look_whose_successor_states_no_interval_is_believed() -> None:
     assert looks((10, 10, 10, True), (400, 0, 0, True)) == [Evidence.HOST]
+
+
+def test_of_a_librarys_own_event_the_samples_name_the_line() -> None:
+    """grain and tf.data say that a stretch is input, not which line of it: 0..40 is input, by its samples."""
+    text = """
+title: made up
+unit ms
+capture 0..60
+needs shard
+
+thread main
+  step 0 0..60
+    span IteratorGetNext::made 0..40
+  sample 10 on crops.py:41:cut train.py:9:main
+  sample 20 on crops.py:41:cut train.py:9:main
+  sample 30 off train.py:9:main
+
+expect lane host
+  head 0..0
+  step 0 0..60 : ?
+"""
+    seen = profile_of(parse_case(text, "made up"), "shard")
+    events = seen["events"]
+    kinds = [
+        int(Kind.PLAIN) if name.startswith("Iterator") else kind
+        for name, kind in zip(events["name"].to_pylist(), events["kind"].to_pylist(), strict=True)
+    ]
+    columns = {name: events[name] for name in events.column_names} | {"kind": kinds}
+    gaps = join_profile(seen.with_tables(events=schema.table("events", columns)))["gaps"].to_pylist()
+    found = {(row["cause"], row["evidence"]): row["length_ps"] // 10**9 for row in gaps}
+    assert found == {("input", "crops.py:41 cut"): 40, ("unknown", "train"): 20}

@@ -30,7 +30,7 @@ class Explain:
         from xprof_py.postprocess.rules.explanation import explain_step
         from xprof_py.viewers.terminal_explain import render_explanation
 
-        found = read_run(args.path, ("step_classes", "steps", "op_steps", "gap_chains"))
+        found = read_run(args.path, ("step_classes", "steps", "op_steps", "gap_chains", "run_ahead"))
         told = explain_step(
             found.summary,
             found.tables,

@@ -51,6 +51,10 @@ class CompileListener:
                 unregister(self._heard)
                 self._registered = False
 
+    def mute(self) -> None:
+        """Hear nothing more, without a call into JAX: in a forked child its locks may be held for ever."""
+        self._listening = False
+
     def _heard(self, event: str, duration_secs: float, **details: Any) -> None:
         """Called by JAX inside the program's own compile: nothing may be raised from here."""
         if not self._listening or not event.startswith(_PREFIX):
