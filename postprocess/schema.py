@@ -82,6 +82,18 @@ CLASSES = (
 BUSY_CLASSES = CLASSES[:4]
 """The classes of leaf ops; where they overlap on a lane the earlier one wins."""
 
+_STAMPS: tuple[tuple[str, pa.DataType] | tuple[str, pa.DataType, bool], ...] = (
+    ("t1_ns", pa.int64()),
+    ("t2_ns", pa.int64(), True),
+    ("t3_ns", pa.int64(), True),
+    ("t4_ns", pa.int64(), True),
+    ("m1_ns", pa.int64()),
+    ("m2_ns", pa.int64(), True),
+    ("m3_ns", pa.int64(), True),
+    ("m4_ns", pa.int64(), True),
+    ("wait2_ns", pa.int64(), True),
+    ("wait4_ns", pa.int64(), True),
+)
 
 TABLES: dict[str, pa.Schema] = {
     # --- what the readers deliver -------------------------------------------------------------------------------
@@ -127,6 +139,16 @@ TABLES: dict[str, pa.Schema] = {
     "stacks": _schema(("stack", pa.int32()), ("depth", pa.int32()), ("frame", pa.int32(), True)),
     # Places in Python code. `file` as the code object has it, `function` its qualified name; `source_line` 0: unknown.
     "frames": _schema(("file", _name), ("function", _name), ("source_line", pa.int32())),
+    # One row per exchange of time stamps that this process began with another, in the order of asking. The client sends
+    # at 1, the server reads at 2 and answers at 3, the client reads at 4: `t` on CLOCK_REALTIME, `m` on CLOCK_MONOTONIC
+    # of whoever stamps; sending is stamped m before t, reading t before m. `wait2_ns` (`wait4_ns`): how long the packet
+    # had lain in the reader's kernel at 2 (4), null where it does not say; it ends before t and m are read. `outcome`:
+    # answered; lost (no answer in 1 s), refused (nobody listens there), not_sent (no route, say): then stamps 2 to 4
+    # are null. `session` is the random number of this process's prober (metadata["probe"]["session"]), `peer_session`
+    # that of the one that answered; `address`: where, as configured.
+    "clock_samples": _schema(
+        ("session", pa.uint64()), ("address", _name), ("peer_session", pa.uint64(), True), ("outcome", _name), *_STAMPS
+    ),
     # Facts about a plane or a program that belong to no event (plane stats, Task Environment).
     "plane_args": _schema(
         ("plane", pa.string()),
@@ -375,6 +397,18 @@ TABLES: dict[str, pa.Schema] = {
         ("stack", pa.int32(), True),
         ("evidence", pa.string()),
     ),
+    # Straight stretches that tile the capture of every clock that is tied to the reference (clocks/clock_map.py). What
+    # the clock shows at `t` in [begin_ns, end_ns), its own UTC ns, is ahead of the reference by
+    # offset_ns + drift_ppm * 1e-6 * (t - begin_ns), wrong by at most `error_ns` (half-width; null: no bound is known).
+    "clock_map": _schema(
+        ("domain", pa.string()),
+        ("begin_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("offset_ns", pa.int64()),
+        ("drift_ppm", pa.float64()),
+        ("error_ns", pa.int64(), True),
+        ("method", pa.string()),
+    ),
     # One row per window and class: the partial of the breakdown analysis. The exclusive picoseconds of a window sum to
     # its length exactly. `total`: covered or not; `foreign`: by work of other steps. Head and tail have no number.
     "breakdown": _schema(
@@ -409,6 +443,37 @@ TABLES: dict[str, pa.Schema] = {
         ("start_ps", pa.int64()),
         ("window_ps", pa.int64()),
         *((f"{c}_ps", pa.int64()) for c in CLASSES),
+    ),
+    # What an analysis of a job writes as `clock_samples`: those of all processes (clocks/exchanges.py). `host` asked,
+    # `peer` answered; null where it is not known who did.
+    "job_clock_samples": _schema(
+        ("host", pa.string()),
+        ("peer", pa.string(), True),
+        ("session", pa.uint64()),
+        ("address", pa.string()),
+        ("peer_session", pa.uint64(), True),
+        ("outcome", pa.string()),
+        *_STAMPS,
+    ),
+    # One row per host, address that it asks and second of its REALTIME (analyses/network.py defines the numbers).
+    "network": _schema(
+        ("host", pa.string()),
+        ("peer", pa.string(), True),
+        ("address", pa.string()),
+        ("start_ns", pa.int64()),
+        ("sent", pa.int64()),
+        ("answered", pa.int64()),
+        ("lost", pa.int64()),
+        ("refused", pa.int64()),
+        ("not_sent", pa.int64()),
+        ("rtt_min_ns", pa.int64(), True),
+        ("rtt_median_ns", pa.int64(), True),
+        ("rtt_p99_ns", pa.int64(), True),
+        ("responder_delay_median_ns", pa.int64(), True),
+        ("responder_delay_max_ns", pa.int64(), True),
+        ("prober_delay_median_ns", pa.int64(), True),
+        ("prober_delay_max_ns", pa.int64(), True),
+        ("round_trip_median_ns", pa.int64(), True),
     ),
     # compile, trace and lowering intervals by function. source: jax.monitoring or xspace.
     "compiles": _schema(

@@ -10,9 +10,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from xprof_py.clock_probe import MOST_PEERS, Address, ProbePlan, parse_address, plan
 from xprof_py.errors import UsageError
 from xprof_py.messages import warn
-from xprof_py.rank import restart_count
+from xprof_py.rank import Rank, restart_count
 
 Choice = bool | Literal["auto"]
 
@@ -24,6 +25,8 @@ class Settings:
     ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
     ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each
     True, False, "auto").
+    ``probe``: exchange time stamps with the job's other hosts; ``probe_address``: where process 0 answers them,
+    ``probe_peers``: where each host does, ``probe_token``: what the job's processes hold (see clock_probe.py).
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
     on behind it. ``xla_limit_s``: XLA's profiler stops after the step in which it has run so long, 0 for never; it
     keeps all events in memory. ``model_flops_per_token``: of the program's model, for MFU; training a transformer takes
@@ -35,11 +38,26 @@ class Settings:
     ring_bytes: int = 4 << 20
     xla: Choice = "auto"
     stacks: Choice = "auto"
+    probe: Choice = "auto"
+    probe_address: Address | None = None
+    probe_peers: tuple[Address, ...] = ()
+    probe_token: str = ""
     host_tracer_level: int = 2
     stop_timeout_s: float = 60.0
     drain_timeout_s: float = 10.0
     xla_limit_s: float = 600.0
     model_flops_per_token: float | None = None
+
+    def probe_plan(self, rank: Rank, environ: Mapping[str, str]) -> ProbePlan | str:
+        """How this process exchanges time stamps with other hosts, or why it does not."""
+        return plan(
+            insist=self.probe is True,
+            address=self.probe_address,
+            peers=self.probe_peers,
+            token=self.probe_token,
+            rank=rank,
+            environ=environ,
+        )
 
 
 def choice(value: object) -> Choice:
@@ -74,6 +92,26 @@ def _integer(least: int, most: int) -> Callable[[object], int]:
     return convert
 
 
+def _address(value: object) -> Address:
+    if isinstance(value, str):
+        return parse_address(value)
+    raise ValueError("wants host:port")
+
+
+def _addresses(value: object) -> tuple[Address, ...]:
+    """A list of addresses, or a text with commas between them."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or len(parts) > MOST_PEERS:
+        raise ValueError(f"wants at most {MOST_PEERS} addresses, host:port,host:port")
+    return tuple(_address(part) for part in parts)
+
+
+def _token(value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise ValueError("wants a text")
+
+
 def _seconds(value: object) -> float:
     try:
         seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
@@ -100,6 +138,10 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "ring_bytes": _integer(1 << 12, 1 << 36),
     "xla": choice,
     "stacks": choice,
+    "probe": choice,
+    "probe_address": _address,
+    "probe_peers": _addresses,
+    "probe_token": _token,
     "host_tracer_level": _integer(0, 3),
     "stop_timeout_s": _seconds,
     "drain_timeout_s": _seconds,

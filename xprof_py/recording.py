@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xprof_py import _native
+from xprof_py.collectors.clock_probe import ClockProber, complaints
 from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.gc_pauses import GcPauses
 from xprof_py.collectors.host import HostRecorder
@@ -55,6 +56,7 @@ class Recording:
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._stacks = StackSampler()
+        self._prober = ClockProber()
         self._gc = GcPauses()
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
@@ -74,6 +76,8 @@ class Recording:
         self._collectors["gc"] = {"used": False, "why": "not started"}
         off = settings.stacks is False
         self._collectors["stacks"] = {"used": False, "why": "switched off" if off else "not started"}
+        why_not = "switched off" if settings.probe is False else "not started"
+        self._collectors["probe"] = {"used": False, "why": why_not}
         for name in idle:
             self._collectors[name] = {"used": False, "why": NOT_BUILT}
 
@@ -122,6 +126,7 @@ class Recording:
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()
             self._begin_evidence()
+            self._begin_probe()
             self.try_xla()
             self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
         self._write("recording")
@@ -163,6 +168,35 @@ class Recording:
             self._collectors["stacks"] = {"used": False, "why": "could not start", "error": str(error)}
             if self.settings.stacks is True:
                 self.say(f"stacks are not sampled: {error}")
+
+    def _begin_probe(self) -> None:
+        if not self._host.running or self.settings.probe is False:
+            return
+        try:
+            planned = self.settings.probe_plan(settled_rank(os.environ), os.environ)
+            if isinstance(planned, str):
+                self._collectors["probe"] = {"used": False, "why": planned}
+                return
+            self._prober.start(planned)
+            self._collectors["probe"] = {"used": True, "token": planned.token}
+        except Exception as error:
+            self._collectors["probe"] = {"used": False, "why": "could not start", "error": str(error)}
+            self.say(f"clocks are not probed: {error}")
+
+    def _end_probe(self) -> None:
+        if not self._prober.running:
+            return
+        try:
+            report = self._prober.stop()
+        except Exception as error:
+            self.say(f"the clock prober did not stop cleanly: {error}")
+            return
+        # Where nobody asked for it, a host that does not answer is no news for the terminal.
+        for text in complaints(report):
+            self.say(text, "warning" if self.settings.probe is True else "info")
+        about = ("session", "port", "serve_error", "peers")
+        self._collectors["probe"].update({name: report[name] for name in about if name in report})
+        self.document["overhead"]["probe"] = {name: value for name, value in report.items() if name not in about}
 
     def _end_evidence(self) -> None:
         self._gc.stop()
@@ -363,6 +397,7 @@ class Recording:
         if not self._host.running:
             return
         self._end_evidence()
+        self._end_probe()
         try:
             self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)
         except Exception as error:

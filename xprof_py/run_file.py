@@ -10,6 +10,7 @@ Fields (JSON; absent or null where nothing is known):
     rank, rank_source           label in the file names, and the variable or JAX call that it comes from, or "pid"
     job, job_processes          equal for the processes of one job; their number as the launcher states it
     process_index, process_count    JAX's; the launcher's where JAX does not say or runs each process by itself
+    clock_domain                of processes with one CLOCK_REALTIME: the boot_id, or what XPROF_PY_CLOCK_DOMAIN says
     hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
     capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes,
                                 model_flops_per_token, block_error
@@ -18,14 +19,18 @@ Fields (JSON; absent or null where nothing is known):
     drained                     whether all work in flight was waited for; null without XLA's profiler
     collectors                  host, xla, compiles, gc, stacks, cuda, ...: {used, why, error, note, ...}; xla.start and
                                 xla.stop are as start and stop above: XLA may begin later and, at its limit, end
-                                earlier; drained is about its end
+                                earlier; drained is about its end. probe: token (given, derived), session (its random
+                                number, under which other hosts' shards know it), port (0: answers nobody),
+                                serve_error, peers [{address, error, sent, answered}]
     files                       shard, xplane: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,
                                 without_gil (of threads that had not moved), taken_by_force (looks that took the GIL
                                 from a running thread), cost_ns (CPU time, with that of such threads to stop and
-                                go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out
+                                go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out; probe:
+                                cpu_ns of wall_ns, postponed (bursts, to stay within its share), served, and packets
+                                ignored: malformed, bad_token, replayed, late, rate_limited (null: not known)
     observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
                                 inside_ns, after_ns}, each at most 64 times from a step's start to the next one's;
                                 after: from when the files were written. null for a whole block
@@ -94,6 +99,7 @@ def identity(folder: RunFolder, rank: Rank) -> dict[str, Any]:
         "process_count": count,
         "hostname": os.uname().nodename,
         "boot_id": boot_id(),
+        "clock_domain": os.environ.get("XPROF_PY_CLOCK_DOMAIN") or boot_id(),
         "pid": folder.pid,
         "ppid": os.getppid(),
     }

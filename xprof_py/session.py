@@ -31,6 +31,9 @@ from xprof_py.window import Action, CaptureWindow, Phase
 # A program that is being interrupted wants to end: the work in flight gets this long.
 INTERRUPTED_DRAIN_S = 2.0
 
+# Collectors of this version that a capture can be told to use.
+_BUILT = ("xla", "stacks", "probe")
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -66,7 +69,11 @@ def capture(
         stacks: sample the Python stacks of the launching threads, up to 100 times a second and at a cost of at most
             0.2 % of one core, as evidence for what no annotation explains. "auto": yes, where this Python allows it;
             True makes it an error where it does not.
-        cuda, power, probe, backend: not available in this version; True is an error.
+        probe: exchange time stamps with the job's other hosts over UDP, which puts their clocks on one axis, at less
+            than 0.1 % of one core. Process 0 answers at XPROF_PY_PROBE_ADDRESS (host:port), else at port 9473 of the
+            coordinator's host. "auto": where the job has several processes on several hosts and an address is known;
+            True asks whatever the number of hosts, and makes it an error where no address is known.
+        cuda, power, backend: not available in this version; True is an error.
         budget_bytes: most bytes of this process's shard; None: XPROF_PY_BUDGET_BYTES, [tool.xprof_py], 1 GiB.
         overwrite: replace what an earlier capture left in RUN; otherwise RUN in use is an error.
 
@@ -198,14 +205,14 @@ class Capture:
         except OSError:
             directory = Path("/")
         given: dict[str, object] = {"budget_bytes": self._budget_bytes}
-        for name in ("xla", "stacks"):
+        for name in _BUILT:
             wanted = self._collectors[name]
             given[name] = None if wanted == "auto" else wanted
         return load_settings(given, os.environ, directory)
 
     def _claimed(self, settings: Settings) -> Recording:
         """The recording in a folder that is ours now; every configuration error is raised here."""
-        absent = tuple(name for name in self._collectors if name not in ("xla", "stacks"))
+        absent = tuple(name for name in self._collectors if name not in _BUILT)
         for name in absent:
             if self._collectors[name] is True:
                 raise CaptureError(f"{name}=True: {NOT_BUILT}")
@@ -217,6 +224,10 @@ class Capture:
                 raise CaptureError(f"xla=True: {reason}")
         if settings.stacks is True and stack_sampling.unavailable():
             raise CaptureError(f"stacks=True: {stack_sampling.unavailable()}")
+        if settings.probe is True:
+            planned = settings.probe_plan(settled_rank(os.environ), os.environ)
+            if isinstance(planned, str):
+                raise CaptureError(f"probe=True: {planned}")
         chosen = {
             "mode": "whole" if self._steps is None else "steps",
             "steps": None if self._steps is None else list(self._steps),

@@ -47,6 +47,8 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     xpr_bytes_free(&c->frames);
     xpr_bytes_free(&c->stacks);
     c->samples_written = c->samples_dropped = 0;
+    xpr_bytes_free(&c->probes);
+    c->exchanges_written = c->exchanges_dropped = 0;
     c->over_budget = c->removed = c->finished = false;
     c->reentered = c->hook_errors = 0;
     c->clock_interval_ns = ROUND_NS / 2;
@@ -198,6 +200,18 @@ static void add_samples(struct xpr_capture *c, struct xpr_bytes *samples, bool c
     xpr_bytes_free(samples);
 }
 
+static void add_exchanges(struct xpr_capture *c, bool insist) {
+    struct xpr_bytes probes, exchanges;
+    xpr_exchanges_take(&probes, &exchanges);
+    append(&c->probes, &probes);
+    uint64_t count = exchanges.used / sizeof(struct xpr_exchange_record);
+    if (add_whole(c, XPR_CHUNK_PROBES, &c->probes, insist) && add_whole(c, XPR_CHUNK_EXCHANGES, &exchanges, insist))
+        c->exchanges_written += count;
+    else
+        c->exchanges_dropped += count;
+    xpr_bytes_free(&exchanges);
+}
+
 static void drain_round(struct xpr_capture *c, bool last) {
     size_t n;
     struct seen *seen = look(c, &n);
@@ -223,6 +237,7 @@ static void drain_round(struct xpr_capture *c, bool last) {
                            add_whole(c, XPR_CHUNK_THREADS, &c->thread_records, last);
     for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
     add_samples(c, &samples, context_written, last);
+    add_exchanges(c, last);
     add_losses(c, seen, n, last, last);
     retire(c, seen, n);
     free(seen);
@@ -264,6 +279,15 @@ static void add_sampler(struct xpr_capture *c) {
     };
     struct xpr_part part = {&record, sizeof record};
     xpr_writer_add(&c->writer, XPR_CHUNK_SAMPLER, 0, &part, 1, true);
+}
+
+static void add_prober(struct xpr_capture *c) {
+    struct xpr_prober_record record;
+    if (!xpr_prober_totals(&record)) return;
+    record.written = c->exchanges_written;
+    record.dropped += c->exchanges_dropped;
+    struct xpr_part part = {&record, sizeof record};
+    xpr_writer_add(&c->writer, XPR_CHUNK_PROBER, 0, &part, 1, true);
 }
 
 static void add_end(struct xpr_capture *c) {
@@ -328,6 +352,7 @@ static void settle(struct xpr_capture *c) {
     c->string_counts = xpr_strings_counts();
     xpr_strings_clear();
     xpr_samples_clear();
+    xpr_exchanges_clear();
 }
 
 void *xpr_drain(void *capture) {
@@ -340,6 +365,7 @@ void *xpr_drain(void *capture) {
     drain_round(c, true);
     add_open_events(c);
     add_sampler(c);
+    add_prober(c);
     add_end(c);
     bool removed = xpr_writer_close(&c->writer);
 

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "recorder/exchanges.h"
 #include "recorder/recorder.h"
 #include "recorder/samples.h"
 #include "recorder/shard_writer.h"
@@ -44,6 +45,8 @@ struct xpr_capture {
     struct xpr_bytes strings, schemas, thread_records; /* taken, not yet written: a failed write must not lose them */
     struct xpr_bytes frames, stacks; /* as well */
     uint64_t samples_written, samples_dropped;
+    struct xpr_bytes probes;
+    uint64_t exchanges_written, exchanges_dropped;
     bool over_budget;
     uint32_t clock_samples;
     int64_t last_clock_ns, clock_interval_ns;

@@ -58,9 +58,11 @@ static void before_fork(void) {
     pthread_mutex_lock(&capture.lock);
     xpr_strings_lock();
     xpr_samples_lock();
+    xpr_exchanges_lock();
 }
 
 static void after_fork_parent(void) {
+    xpr_exchanges_unlock();
     xpr_samples_unlock();
     xpr_strings_unlock();
     pthread_mutex_unlock(&capture.lock);
@@ -71,6 +73,7 @@ static void after_fork_child(void) {
     atomic_store(&xpr_active, 0);
     xpr_strings_after_fork_child();
     xpr_samples_after_fork_child();
+    xpr_exchanges_after_fork_child();
     if (capture.state != XPR_IDLE) xpr_writer_close(&capture.writer);
     while (capture.logs) {
         struct xpr_log *next = capture.logs->next;
@@ -132,6 +135,7 @@ int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_by
 
     capture.ring_bytes = power_of_two(ring_bytes);
     xpr_samples_reset();
+    xpr_exchanges_reset();
     int error = xpr_strings_reset();
     if (!error) error = xpr_writer_open(&capture.writer, path, budget_bytes, capture.ring_bytes);
     if (!error) error = xpr_drain_prepare(&capture);

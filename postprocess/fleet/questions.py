@@ -23,6 +23,7 @@ from xprof_py.postprocess.analyses import (
     host_spans,
     launch_bound,
     memory_timeline,
+    network,
     op_steps,
     phases_of_ops,
     program_memory,
@@ -32,6 +33,7 @@ from xprof_py.postprocess.analyses import (
     throughput,
     top_ops,
 )
+from xprof_py.postprocess.clocks import exchanges
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.replay import step_replay
 
@@ -92,6 +94,10 @@ QUESTIONS: dict[str, Question] = {
     ),
     "launch_bound": Question(
         launch_bound.partial, launch_bound.merge, lambda t, _: {"launch_bound": launch_bound.finish(t)}
+    ),
+    "network": Question(network.partial, network.merge, lambda t, _: {"network": network.finish(t)}),
+    "clock_samples": Question(
+        exchanges.of_profile, exchanges.merge, lambda t, _: {"clock_samples": exchanges.resolved(t)}
     ),
     "gap_chains": Question(gap_chains.partial, gap_chains.merge, lambda t, _: {"gap_chains": gap_chains.finish(t)}),
 }

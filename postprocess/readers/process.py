@@ -88,6 +88,7 @@ def together(xspace: Profile, shard: Profile) -> Profile:
         "stack_samples": _added(_added(shard["stack_samples"], "line", lines), "time_ps", shift_ps),
         "stacks": shard["stacks"],
         "frames": shard["frames"],
+        "clock_samples": shard["clock_samples"],
         "diagnostics": shard["diagnostics"],
     }
     tables = dict(xspace.tables)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.shard_probe import ShardProbe
 from xprof_py.postprocess.readers.shard_stacks import ShardStacks
 from xprof_py.postprocess.readers.sniff import require_regular
 from xprof_py.postprocess.schema import ArgKind
@@ -76,6 +77,7 @@ class _Shard:
     losses: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     end: dict[str, int] | None = None
     stacks: ShardStacks = field(default_factory=ShardStacks)
+    probe: ShardProbe = field(default_factory=ShardProbe)
     diagnostics: list[tuple[str, str, str, str, int, str]] = field(default_factory=list)
 
     def note(self, severity: str, code: str, place: str, count: int, message: str) -> None:
@@ -86,7 +88,8 @@ class _Shard:
 def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
-    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames and diagnostics.
+    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples and
+    diagnostics.
     ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
     its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
     clock, budget_bytes, ring_bytes, totals, finished.
@@ -182,6 +185,7 @@ def _read_cut_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any,
             shard.slots.append((thread, body[:whole]))
     else:
         shard.stacks.take_cut(kind, body)
+        shard.probe.take_cut(kind, body)
 
 
 def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any]) -> bool:
@@ -208,7 +212,7 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
     elif kind == _END:
         shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}q", body.data), strict=True))
     else:
-        return shard.stacks.take(kind, body)
+        return shard.stacks.take(kind, body) or shard.probe.take(kind, body)
     return True
 
 
@@ -284,6 +288,7 @@ def _profile(shard: _Shard) -> Profile:
     threads = _threads(shard)
     line_of_tid = {tid: row for row, (_, tid, _) in enumerate(threads)}
     sampled = shard.stacks.tables(shard.strings, line_of_tid, tick_map.to_ps if tick_map else None, shard.note)
+    clock_samples = shard.probe.table(shard.note)
     lines = schema.table(
         "lines",
         {
@@ -307,8 +312,10 @@ def _profile(shard: _Shard) -> Profile:
         "ring_bytes": shard.ring_bytes,
         "finished": shard.end is not None,
         "totals": shard.end or {},
+        "probe": shard.probe.metadata(),
     }
     tables = {"lines": lines, "events": events, "args": args, "texts": texts, "diagnostics": diagnostics, **sampled}
+    tables["clock_samples"] = clock_samples
     return Profile(
         host=Path(shard.file).stem,
         origin_ns=origin_ns,

@@ -56,6 +56,10 @@ enum {
     XPR_CHUNK_STACKS = 9,
     XPR_CHUNK_SAMPLES = 10,
     XPR_CHUNK_SAMPLER = 11,
+    /* Only in files of a capture whose process exchanged time stamps with other hosts. */
+    XPR_CHUNK_PROBES = 12,
+    XPR_CHUNK_EXCHANGES = 13,
+    XPR_CHUNK_PROBER = 14,
 };
 
 struct xpr_chunk_header {
@@ -179,6 +183,50 @@ struct xpr_sampler_record {
     uint64_t more_stacks; /* samples whose stack was past the limit, recorded as 0 */
 };
 
+/* PROBES: the prober of this process (id 0) and those that it asks (1, 2, ...). */
+struct xpr_probe_record {
+    uint32_t id;
+    uint32_t bytes;   /* of the text that follows, padded with 0 to a multiple of 8: host:port as it was configured; of
+                         id 0 the port at which it answers, empty where it does not */
+    uint64_t session; /* id 0: the random number that it gives itself, under which others know it; else 0 */
+};
+
+/* EXCHANGES: four stamps each, taken in the processes: the client sends at t1, the server reads at t2 and answers at t3,
+ * the client reads at t4, t on CLOCK_REALTIME and m on CLOCK_MONOTONIC of whoever stamps. Sending is stamped m before t,
+ * reading t before m, so that both clocks' stamps enclose what they are to enclose. Without an answer only t1 and m1 say
+ * something, the rest is 0. */
+struct xpr_exchange_record {
+    int64_t t1_ns, t2_ns, t3_ns, t4_ns;
+    int64_t m1_ns, m2_ns, m3_ns, m4_ns;
+    uint64_t peer_session; /* of the server that answered */
+    uint32_t peer;         /* id in PROBES */
+    uint32_t outcome;      /* XPR_EXCHANGE_* */
+    uint32_t wait2_ns;     /* how long the request lay in the server's kernel before it was read at t2 */
+    uint32_t wait4_ns;     /* and the reply in the client's before t4; both XPR_WAIT_UNKNOWN where the kernel does not say */
+};
+
+enum {
+    XPR_EXCHANGE_ANSWERED = 0,
+    XPR_EXCHANGE_LOST = 1,     /* no answer in time */
+    XPR_EXCHANGE_REFUSED = 2,  /* nobody listens there */
+    XPR_EXCHANGE_NOT_SENT = 3, /* no route, for example */
+};
+#define XPR_WAIT_UNKNOWN UINT32_MAX
+
+/* PROBER: totals, written before END. */
+struct xpr_prober_record {
+    uint64_t written;      /* exchanges in this file */
+    uint64_t dropped;      /* that found no place in it: its budget, failed writes, no memory */
+    uint64_t served;       /* requests answered */
+    uint64_t malformed;    /* packets that are no request or reply of this protocol */
+    uint64_t bad_token;    /* whose sender does not hold the token */
+    uint64_t replayed;     /* that had been seen before */
+    uint64_t late;         /* answers after the exchange was given up as lost */
+    uint64_t rate_limited; /* dropped unread, as more came than are read; UINT64_MAX: the kernel does not say */
+    uint64_t postponed;    /* bursts put off as the prober had used up its share of a core */
+    uint64_t cpu_ns;       /* CPU time of the prober's thread */
+};
+
 /* END: the recording was stopped in order. */
 struct xpr_end_record {
     uint64_t written; /* events in this file, open ones included */
@@ -203,5 +251,7 @@ _Static_assert(sizeof(struct xpr_clock_record) == 32 && sizeof(struct xpr_losses
 _Static_assert(sizeof(struct xpr_end_record) == 104, "end");
 _Static_assert(sizeof(struct xpr_frame_record) == 16 && sizeof(struct xpr_stack_record) == 8, "frames and stacks");
 _Static_assert(sizeof(struct xpr_sample_record) == 32 && sizeof(struct xpr_sampler_record) == 32, "samples");
+_Static_assert(sizeof(struct xpr_probe_record) == 16 && sizeof(struct xpr_exchange_record) == 88, "exchanges");
+_Static_assert(sizeof(struct xpr_prober_record) == 80, "prober");
 
 #endif

@@ -1,0 +1,1 @@
+"""Clocks of hosts: bounds from probes and collectives, the curve that fits them, and its certified error."""
