@@ -1,6 +1,6 @@
 """The analysis of one job: merge the partials, finish, sum up, write. passes.py says what is done to each process.
 
-`analyse` keeps all of it in memory; job.py does the same for any number of processes, with partials on disk.
+`analyse` keeps all of it in memory; run_job.py does the same for any number of processes, with partials on disk.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ import pyarrow.parquet as pq
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown
+from xprof_py.postprocess.clocks.clock_map import clock_map_table, clock_rows
+from xprof_py.postprocess.clocks.curve import Curve
 from xprof_py.postprocess.fleet import spool
+from xprof_py.postprocess.fleet.job import Job, JobSolution, job_notes, job_tables
 from xprof_py.postprocess.fleet.passes import (
     STORED,
     Endpoints,
     Partials,
     first_pass,
     none_readable,
+    process_order,
     second_pass,
     solve,
     unreadable,
@@ -51,14 +55,27 @@ class Analysis:
     """Tables that are not in memory: a Parquet file per process, in order. They are written as a folder of files."""
 
 
-def reduce_partials(parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]]) -> Analysis:
-    """Merge the partials and finish. The order of ``parts`` does not matter."""
+def reduce_partials(
+    parts: Sequence[Partials],
+    diagnostics: Sequence[dict[str, Any]],
+    clocks: Sequence[Curve | None] | None = None,
+    *,
+    job: Job | None = None,
+) -> Analysis:
+    """Merge the partials and finish. The order of ``parts`` does not matter.
+
+    ``clocks``: where they are known already, theta per distinct clock, in order of the first process that has it;
+    without, they are solved. ``job``: what passes.solve found of them, else it is done here. Raises BadInputError where
+    two processes are one rank.
+    """
     parts = sorted(parts, key=lambda part: process_order(part.process))
     merged = functools.reduce(merge_answers, (p.answers for p in parts))
     rows = [*diagnostics, *(row for p in parts for row in p.diagnostics)]
     apart = [apart_tables(p) for p in parts]
     stored = {name: pa.concat_tables([tables[name] for tables in apart]) for name in (*STORED, *APART)}
-    return finish(merged, [p.process for p in parts], rows, stored=stored)
+    if job is None:
+        job = Job.of([p.job for p in parts], merged["clock_samples"], clocks)
+    return finish(merged, [p.process for p in parts], rows, job, stored=stored)
 
 
 Answers = Mapping[str, pa.Table]
@@ -79,24 +96,40 @@ def finish(
     merged: Answers,
     processes: Sequence[dict[str, Any]],
     diagnostics: Sequence[dict[str, Any]],
+    job: Job,
     *,
     stored: Mapping[str, pa.Table] | None = None,
     partitions: Mapping[str, Sequence[Path]] | None = None,
 ) -> Analysis:
     """The analysis of a job from merged partials.
 
-    ``processes`` and ``diagnostics``: of all processes, in process_order. The tables of STORED and APART are in
-    ``stored``, or one file per process in ``partitions``.
+    ``processes``, ``diagnostics`` and the parts of ``job``: of all processes, in process_order. The tables of STORED
+    and APART are in ``stored``, or one file per process in ``partitions``.
     """
     phases = breakdown.used_phases(merged["breakdown"])
     finished: dict[str, pa.Table] = {}
     for name, question in QUESTIONS.items():
         if name not in APART:
             finished |= question.finish(merged[name], phases)
-    summary = build_summary(processes=processes, tables=finished, diagnostics=diagnostics)
+    finished["clock_map"] = clock_map_table(job.solution.solved)
+    finished |= job_tables(job.parts, job.solution, merged["breakdown"], phases)
+    summary = build_summary(
+        processes=processes,
+        tables=finished,
+        diagnostics=[*diagnostics, *job_notes(job.solution)],
+        missing=_missing(job.solution),
+        clocks=clock_rows(job.solution.solved),
+    )
     tables = {**finished, **(stored or {})}
     parts = {name: list(files) for name, files in (partitions or {}).items()}
     return Analysis({**summary, "tables": sorted([*tables, *parts])}, tables, parts)
+
+
+def _missing(solution: JobSolution) -> list[dict[str, Any]]:
+    return [
+        {"step": number, "name": name, "host": host, "why": why}
+        for (name, number, _), host, why in solution.steps.missing
+    ]
 
 
 def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False) -> Analysis:
@@ -122,7 +155,7 @@ def analyse_sources(sources: Sources, *, calibrate: bool = False) -> Analysis:
         raise none_readable(failures)
     solution = solve([endpoints for _, endpoints in read])
     parts = [second_pass(part, solution.of[endpoints.key]) for part, endpoints in read]
-    return reduce_partials(parts, [*sources.diagnostics, *map(unreadable, failures)])
+    return reduce_partials(parts, [*sources.diagnostics, *map(unreadable, failures)], job=solution.job)
 
 
 def default_out(paths: Sequence[str | os.PathLike[str]], sources: Sources) -> Path:
@@ -271,9 +304,3 @@ def read_analysis(out: Path) -> Analysis:
         except (OSError, pa.ArrowException) as error:
             raise BadInputError(str(path), "", str(error)) from error
     return Analysis(summary, tables)
-
-
-def process_order(process: dict[str, Any]) -> tuple[int, str]:
-    """The order of processes in every result: by index, then by name."""
-    index = process["process_index"]
-    return index if isinstance(index, int) else 1 << 30, process["host"]

@@ -1,210 +1,274 @@
-"""One job of any number of processes, with partials on disk: plan, map 1, solve, map 2, a tree of merges, finish.
+"""The job as a whole: what no process can say by itself. Between the passes, and behind them.
 
-A worker holds one process at a time, or the partials of TREE_WIDTH. The leading process merges what they merged, and
-holds per process its endpoints, its row of the summary and a row per step, class and program. The tables of a process
-that nobody sums (STORED, APART) are written by the workers and never gathered. Which worker does what, and when, has no
-part in any result: the tree follows the order of the processes.
+map 1     per process: endpoints of its collectives, activity of its lanes                     (ProcessPart)
+solve     on one node: collectives, steps and clocks of all processes, who was last where      (solve_job)
+map 2     per process: its lanes on fleet time, knowing whom they waited for                   (answering_lanes)
+finish    rounds of questions between ranks, then tables                                       (job_tables)
 """
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from xprof_py.errors import BadInputError, XprofPyError
-from xprof_py.postprocess.fleet.analysis import Analysis, Answers, apart_tables, finish, merge_answers, process_order
-from xprof_py.postprocess.fleet.passes import (
-    STORED,
-    Endpoints,
-    Partials,
-    Solved,
-    as_json,
-    first_pass,
-    none_readable,
-    second_pass,
-    solve,
-    unreadable,
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.postprocess.analyses import stragglers
+from xprof_py.postprocess.analyses.collectives import (
+    Arrivals,
+    arrivals,
+    collectives_table,
+    ends_too_early,
+    participants_table,
 )
-from xprof_py.postprocess.fleet.questions import APART, QUESTIONS
-from xprof_py.postprocess.fleet.schedulers import Failed, Scheduler, Task
-from xprof_py.postprocess.fleet.spool import Spool, key_of, key_of_source
-from xprof_py.postprocess.hlo.cpu_peaks import cache_folder, cpu_peaks, profiled_here
-from xprof_py.postprocess.hlo.known_peaks import calibration_allowed
-from xprof_py.postprocess.readers.run_file import read_run_file
-from xprof_py.postprocess.readers.sources import Source, Sources
+from xprof_py.postprocess.analyses.job_view import (
+    JobSteps,
+    JobTime,
+    answering_lanes,
+    asking,
+    job_breakdown,
+    job_steps,
+)
+from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
+from xprof_py.postprocess.clocks.curve import Curve
+from xprof_py.postprocess.clocks.exchanges import resolved
+from xprof_py.postprocess.clocks.solve import Solution
+from xprof_py.postprocess.fleet.job_clocks import solve_job_clocks
+from xprof_py.postprocess.join.columns import Bool, Int64, integers
+from xprof_py.postprocess.match.collectives import Collectives, match_collectives
+from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
+from xprof_py.postprocess.match.fleet_time import REFERENCE, Theta, fleet_ns, fleet_ps
+from xprof_py.postprocess.match.programs import stages
+from xprof_py.postprocess.match.steps import MatchedSteps, match_steps
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.replay.job_replay import Met, ProcessTimeline, read_process, replay_job
 
-TREE_WIDTH = 16
-"""Partials that one merge reads at once."""
-
-Progress = Callable[[str, int, int], None]
-"""(what is being done, tasks done, tasks in all)"""
+_PHASES = ("unmeasured", "partial", "warmup", "outlier", "steady")
+"""A step of the job has the first of these that it has on any host."""
 
 
-def analyse_job(
-    sources: Sources,
-    spool: Spool,
-    scheduler: Scheduler,
-    *,
-    resume: bool = False,
-    calibrate: bool = False,
-    progress: Progress = lambda what, done, of: None,
-) -> Analysis:
-    """Analyse the processes of one job; the result's ``partitions`` lie in ``spool``.
+@dataclass(frozen=True)
+class ProcessPart:
+    """What one process gives the job. ``window_step``: the step of each row of its table `windows`, -1 without."""
 
-    ``resume``: use what an earlier run left in ``spool``; else it is emptied first. Raises BadInputError where no
-    process can be read, SpoolError where partials cannot be written, XprofPyError where the scheduler is gone.
-    """
-    spool.make()
-    if not resume:
-        spool.keep_only([])
-    if calibrate:
-        _measure_first(sources)
-    folder = spool.folder
-    # The largest first: the last ones to finish are then short.
-    planned = sorted(sources.processes, key=lambda source: (-size_of(source), source.key))
-    failures: list[BadInputError] = []
-    endpoints: dict[str, Endpoints] = {}
-    first: dict[str, str] = {}
-    tasks: list[Task] = [(folder, source, calibrate) for source in planned]
-    for place, result in _run(scheduler, map_1, tasks, progress, "reading"):
-        if isinstance(result, Failed | BadInput):
-            failures.append(_error(planned[place], result))
-            continue
-        key, said = result
-        found = Endpoints(**said)
-        first[found.key], endpoints[found.key] = key, found
-    failures.sort(key=lambda e: (e.file, e.place, e.reason))
-    if not first:
-        raise none_readable(failures)
+    endpoints: Endpoints
+    activity: ProcessActivity
+    window_step: Int64
+    replay: ProcessTimeline | None
 
-    solution = solve(list(endpoints.values()))
 
-    order = sorted(first)
-    tasks = [(folder, first[key], solution.of[key]) for key in order]
-    second = dict(_run(scheduler, map_2, tasks, progress, "applying"))
-    _raise_any(second.values())
-    said = {key: _said(spool, key) for key in second.values()}
-    keys = sorted(said, key=lambda key: process_order(said[key]["process"]))
-    groups = [keys[at : at + TREE_WIDTH] for at in range(0, len(keys), TREE_WIDTH)]
-    merges: list[Task] = [(folder, group) for group in groups]
-    done = dict(_run(scheduler, merge, merges, progress, "merging"))
-    _raise_any(done.values())
-    nodes = [done[place] for place in range(len(groups))]
-    spool.keep_only([*first.values(), *keys, *nodes])
-    merged: Answers = functools.reduce(merge_answers, (spool.read(node).tables for node in nodes))
-
-    rows = [*sources.diagnostics, *map(unreadable, failures)]
-    rows += [row for key in keys for row in said[key]["diagnostics"]]
-    return finish(
-        merged,
-        [said[key]["process"] for key in keys],
-        rows,
-        partitions={name: [spool.table_path(key, name) for key in keys] for name in (*STORED, *APART)},
+def process_part(joined: Profile, process_index: int | None) -> ProcessPart:
+    """Map 1."""
+    endpoints = read_endpoints(joined, process_index)
+    return ProcessPart(
+        endpoints,
+        read_activity(joined),
+        integers(joined["windows"], "step"),
+        # Alone in its job a process without collectives is replayed as every process is (replay/step_replay.py).
+        read_process(joined) if endpoints.table.num_rows else None,
     )
 
 
-class BadInput(tuple[str, str, str]):
-    """(file, place, reason) of a BadInputError, which a worker returns: it is no fault of the worker's."""
+@dataclass(frozen=True)
+class JobSolution:
+    """``clocks``: theta per clock of ``collectives``, None where it is not known. ``time``: None unless all processes'
+    are."""
+
+    hosts: tuple[str, ...]
+    collectives: Collectives
+    steps: MatchedSteps
+    clocks: tuple[Theta | None, ...]
+    arrivals: Arrivals
+    time: JobTime | None
+    solved: Solution
 
 
-def map_1(folder: Path, source: Source, calibrate: bool) -> tuple[str, dict[str, Any]] | BadInput:
-    """Pass 1 of one process: (key of its partials, its endpoints as JSON). Raises SpoolError."""
-    spool = Spool(folder)
-    try:
-        key = key_of_source(source, calibrate=calibrate)
-        known = spool.said(key)
-        if known is not None:
-            return key, known["endpoints"]
-        part, endpoints = first_pass(source, calibrate=calibrate)
-    except BadInputError as error:
-        return BadInput((error.file, error.place, error.reason))
-    tables = {f"answer {name}": table for name, table in part.answers.items()}
-    tables |= {f"stored {name}": table for name, table in part.stored.items()}
-    said = {"endpoints": as_json(endpoints), "process": part.process, "diagnostics": part.diagnostics}
-    spool.write(key, tables, said)
-    return key, as_json(endpoints)
+def solve_job(
+    parts: Sequence[ProcessPart], samples: pa.Table, clocks: Sequence[Curve | None] | None = None
+) -> JobSolution:
+    """Match what the processes saw, in order of process index, and solve their clocks.
+
+    The first process's clock is the reference. ``samples``: the table `clock_samples` of the job. ``clocks``: where
+    they are known already, theta per distinct clock in order of the first process that has it. Raises BadInputError
+    where two processes have one index.
+    """
+    endpoints = [part.endpoints for part in parts]
+    found = match_collectives(endpoints)
+    steps = match_steps(endpoints, found)
+    solved = solve_job_clocks(endpoints, found, samples)
+    if clocks is not None:
+        known = [
+            replace(clock, method="given", curve=curve) for clock, curve in zip(solved.clocks, clocks, strict=True)
+        ]
+        solved = replace(solved, clocks=(solved.clocks[0], *known[1:]))
+    thetas = (REFERENCE, *(clock.curve for clock in solved.clocks[1:]))
+    of_process = [thetas[number] for number in solved.clock_of]
+    tied = tuple(theta for theta in of_process if theta is not None)
+    time = JobTime(tied, parts[0].activity.origin_ns) if len(tied) == len(of_process) else None
+    hosts = tuple(e.host for e in endpoints)
+    return JobSolution(hosts, found, steps, thetas, arrivals(found, thetas), time, solved)
 
 
-def map_2(folder: Path, first: str, solved: Solved) -> str:
-    """Pass 2 of one process, from what pass 1 left: the key of its partials. Raises SpoolError."""
-    spool = Spool(folder)
-    key = key_of("pass 2", first, repr(sorted(asdict(solved).items())))
-    if spool.said(key) is not None and all(spool.table_path(key, name).exists() for name in (*STORED, *APART)):
-        return key
-    found = spool.read(first)
-    answers = {name: found.tables[f"answer {name}"] for name in QUESTIONS}
-    stored = {name: found.tables[f"stored {name}"] for name in STORED}
-    part = second_pass(Partials(found.said["process"], answers, stored, found.said["diagnostics"]), solved)
-    for name, table in apart_tables(part).items():
-        spool.write_table(key, name, table)
-    answers = {name: table for name, table in part.answers.items() if name not in APART}
-    spool.write(key, answers, {"process": part.process, "diagnostics": part.diagnostics})
-    return key
+@dataclass(frozen=True)
+class Job:
+    """``parts``: of all processes, in order of process index; ``solution``: what they say together."""
+
+    parts: Sequence[ProcessPart]
+    solution: JobSolution
+
+    @staticmethod
+    def of(parts: Sequence[ProcessPart], samples: pa.Table, clocks: Sequence[Curve | None] | None = None) -> Job:
+        """solve_job with what it was made of. ``samples``: rows of exchanges.of_profile of all processes."""
+        return Job(parts, solve_job(parts, resolved(samples), clocks))
 
 
-def merge(folder: Path, keys: Sequence[str]) -> str:
-    """One node of the tree: the key of the partials of several processes merged. Raises SpoolError."""
-    spool = Spool(folder)
-    key = key_of("merge", *keys)
-    if spool.said(key) is None:
-        merged: Answers = functools.reduce(merge_answers, (spool.read(one).tables for one in keys))
-        spool.write(key, merged, {})
-    return key
+def renamed(part: ProcessPart, host: str) -> ProcessPart:
+    """The part with another name of its host, which is that of its clock too where no file names that."""
+    was = part.endpoints
+    clock = host if was.clock == was.host else was.clock
+    return replace(part, endpoints=replace(was, host=host, clock=clock))
 
 
-def size_of(source: Source) -> int:
-    """Bytes of a process's files, as far as they are here: large ones are begun first."""
-    if source.base:
-        return 0
-    files = [file for file in (source.xspace, source.shard) if file is not None]
-    return sum(file.stat().st_size for file in files if file.exists())
+def job_tables(
+    parts: Sequence[ProcessPart], solution: JobSolution, breakdown: pa.Table, phases: tuple[str, ...]
+) -> dict[str, pa.Table]:
+    """The tables of the job: collectives, participants, and with clocks that match job_breakdown, job_steps,
+    stragglers.
+
+    ``breakdown``: the merged table of all processes. ``phases``: of the steps that count. A job of one lane has none.
+    """
+    found = solution.collectives
+    if len(found.ranks) < 2:
+        return {}
+    tables = {
+        "collectives": collectives_table(solution.arrivals, solution.steps),
+        "participants": participants_table(solution.arrivals),
+    }
+    if solution.time is None:
+        return tables
+    activities = [part.activity for part in parts]
+    lanes = [
+        answering_lanes(number, activity, solution.arrivals, solution.time)
+        for number, activity in enumerate(activities)
+    ]
+    tables["job_breakdown"] = job_breakdown(breakdown, solution.hosts, activities, lanes, found, solution.time)
+    took = job_steps(activities, [part.window_step for part in parts], solution.steps, solution.time)
+    tables["job_steps"] = _steps_table(solution, took, breakdown)
+    used = took.common & np.isin(tables["job_steps"]["phase"].to_pylist(), phases)
+    late = stragglers.lateness(solution.arrivals, solution.steps, asking(lanes, found), solution.time)
+    tables["stragglers"] = stragglers.stragglers_table(late, solution.arrivals, used)
+    replayed = _replayed(parts, solution, took, used, tables["stragglers"])
+    if replayed is not None:
+        tables["job_replay"] = replayed
+    return tables
 
 
-def _run(
-    scheduler: Scheduler, function: Callable[..., Any], tasks: Sequence[Task], progress: Progress, what: str
-) -> list[tuple[int, Any]]:
-    progress(what, 0, len(tasks))
-    out = []
-    for place, result in scheduler.run(function, tasks):
-        out.append((place, result))
-        progress(what, len(out), len(tasks))
-    return out
+def _replayed(
+    parts: Sequence[ProcessPart], solution: JobSolution, took: JobSteps, used: Bool, ranks: pa.Table
+) -> pa.Table | None:
+    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no
+    timeline."""
+    assert solution.time is not None
+    processes = [part.replay for part in parts if part.replay is not None]
+    if len(processes) < len(parts):
+        return None
+    met, shifts, step_of = [], [], []
+    for number, (part, process) in enumerate(zip(parts, processes, strict=True)):
+        theta, origin_ns = solution.time.clocks[number], part.activity.origin_ns
+        met.append(_met(number, part, solution, theta))
+        end = process.windows[3]
+        order = np.argsort(end, kind="stable")
+        shift = np.zeros(len(end), np.int64)
+        shift[order] = fleet_ps(theta, origin_ns, end[order], solution.time.origin_ns) - end[order]
+        shifts.append(shift)
+        step_of.append(np.array(solution.steps.of_process[number] or np.zeros(0), np.int64))
+    worst = solution.hosts.index(ranks["host"][0].as_py()) if ranks.num_rows else -1
+    return replay_job(processes, met, step_of, shifts, used, took.step_ps, worst)
 
 
-def _error(source: Source, result: Any) -> BadInputError:
-    if isinstance(result, BadInput):
-        return BadInputError(*result)
-    path = source.xspace or source.shard
-    return BadInputError(f"{source.base}/{path}" if source.base else str(path), result.place, result.reason)
+def _met(number: int, part: ProcessPart, solution: JobSolution, theta: Theta) -> Met:
+    found, of = solution.arrivals, solution.collectives
+    assert solution.time is not None
+    process = np.array([rank.process for rank in of.ranks], np.int64)
+    mine = np.flatnonzero((process[of.rank] == number) & found.told[of.of])
+    count, origin_ns = part.endpoints.table.num_rows, part.activity.origin_ns
+    columns = [np.full(count, fill, np.int64) for fill in (-1, 0, 0, 0)]
+    own = of.waits_from_ns[mine]
+    last = found.last[of.of[mine]]
+    row = of.row[mine]
+    columns[0][row] = of.of[mine]
+    columns[1][row] = (of.start_ns[mine] - origin_ns) * 1000
+    columns[2][row] = np.maximum(found.start_ns[last] - fleet_ns(theta, own), 0) * 1000
+    columns[3][row] = (found.start_ns[mine] - solution.time.origin_ns - (of.start_ns[mine] - origin_ns)) * 1000
+    return Met(*columns)
 
 
-def _raise_any(results: Any) -> None:
-    """Partials that were made once can be read again: where that fails it is no fault of the input."""
-    for result in results:
-        if isinstance(result, Failed):
-            raise XprofPyError(f"partials {result.reason} ({result.place})")
+def _steps_table(solution: JobSolution, took: JobSteps, breakdown: pa.Table) -> pa.Table:
+    """One row per step of the job: name, number, occurrence, phase, end_ns (fleet time, UTC), step_ps (null where not
+    every host has it and the step before), hosts that have it."""
+    assert solution.time is not None
+    number_of = {key: number for number, key in enumerate(solution.steps.keys)}
+    phase = [len(_PHASES) - 1] * len(number_of)
+    rows = breakdown.filter(pc.equal(breakdown["kind"], "step"))
+    rows = rows.group_by(["host", "name", "number", "occurrence", "phase"]).aggregate([])
+    # Occurrences are each host's own: its rows of steps say which step of the job they are.
+    for host, name, number, occurrence, said in zip(
+        *(rows[n].to_pylist() for n in ("host", "name", "number", "occurrence", "phase")), strict=True
+    ):
+        at = number_of.get(solution.steps.moved[host].get((name, number, occurrence), ("", 0, 0)))
+        if at is not None and said in _PHASES:
+            phase[at] = min(phase[at], _PHASES.index(said))
+    hosts = np.zeros(len(number_of), np.int64)
+    for mine in solution.steps.of_process:
+        hosts[mine] += 1
+    return pa.table(
+        {
+            "name": pa.array([key[0] for key in solution.steps.keys], pa.string()),
+            "number": pa.array([key[1] for key in solution.steps.keys], pa.int64()),
+            "occurrence": pa.array([key[2] for key in solution.steps.keys], pa.int32()),
+            "phase": pa.array([_PHASES[code] for code in phase], pa.string()),
+            "hosts": hosts,
+            "end_ns": solution.time.origin_ns + took.end_ps // 1000,
+            "step_ps": pa.array(took.step_ps, mask=~took.common),
+        }
+    )
 
 
-def _said(spool: Spool, key: str) -> dict[str, Any]:
-    found = spool.said(key)
-    if found is None:
-        raise BadInputError(str(spool.path(key)), "", "is not there: do all workers see this folder under this name?")
-    return found
+def job_notes(solution: JobSolution) -> list[dict[str, Any]]:
+    """Diagnostics rows: what could not be matched, and what contradicts the clocks."""
+    notes = [*solution.collectives.diagnostics, *solution.solved.diagnostics]
+    early = ends_too_early(solution.arrivals)
+    if early:
+        why = "participations that end before the last participant has started: the clocks or the matching are wrong"
+        notes.append(
+            {
+                "severity": "warning",
+                "code": "ends_before_last_start",
+                "file": "",
+                "place": "",
+                "count": early,
+                "message": why,
+            }
+        )
+    unclaimed = (solution.arrivals.told & ~solution.arrivals.claimed & (solution.arrivals.late_by_ns > 0)).sum()
+    if unclaimed:
+        why = "collectives whose last participant came later by less than clocks can be wrong by: nobody is called last"
+        notes.append(
+            {
+                "severity": "note",
+                "code": "lateness_below_bound",
+                "file": "",
+                "place": "",
+                "count": int(unclaimed),
+                "message": why,
+            }
+        )
+    return notes
 
 
-def _measure_first(sources: Sources) -> None:
-    """Measure this machine's CPU, if one of its own captures will ask for that, before workers keep it busy."""
-    files = [s.run_file for s in sources.processes if s.run_file is not None and not s.base]
-    if calibration_allowed(os.environ) and any(map(_is_of_this_machine, files)):
-        cpu_peaks(cache_folder(os.environ), measure=True)
-
-
-def _is_of_this_machine(run_file: Path) -> bool:
-    try:
-        return profiled_here(read_run_file(run_file))
-    except BadInputError:
-        return False
+def stages_of(parts: Sequence[ProcessPart]) -> list[int]:
+    """Per process the number of its pipeline stage: processes that run the same programs are one."""
+    return stages([part.endpoints.programs for part in parts])

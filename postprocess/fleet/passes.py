@@ -4,8 +4,8 @@
     solve   solve(endpoints) -> Solution    one node, small: what no process can know by itself
     map 2   second_pass(partials, its part of the solution)   the same partials, with what was solved put in
 
-What is solved is the names of hosts; clocks and matched collectives belong here too: what they need of a process is a
-field of Endpoints, what they find of it one of Solved.
+What is solved is the names of hosts, the job's collectives and its clocks (job.py). What that needs of a process is a
+field of Endpoints; what pass 2 needs of it one of Solved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.errors import BadInputError
+from xprof_py.postprocess.fleet.job import Job, ProcessPart, process_part, renamed
 from xprof_py.postprocess.fleet.questions import QUESTIONS
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
@@ -43,11 +44,13 @@ class Partials:
     """The partial of every question, by its name."""
     stored: dict[str, pa.Table]
     diagnostics: list[dict[str, Any]]
+    job: ProcessPart
+    """What the job needs of it beyond the answers."""
 
 
 @dataclass(frozen=True)
 class Endpoints:
-    """What of a process is gathered: small enough that one node holds those of ten thousand."""
+    """What of a process is gathered on one node."""
 
     key: str
     """Source.key: unique in the job."""
@@ -55,6 +58,9 @@ class Endpoints:
     """The name that its files give the host; several processes may have the same."""
     process_index: int | None
     run_file: str | None
+    job: ProcessPart | None = None
+    clock_samples: pa.Table | None = None
+    """Of this process, as exchanges.of_profile has them; with ``job`` or not at all."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Solution:
     """What all processes together say, by Source.key."""
 
     of: Mapping[str, Solved]
+    job: Job | None
+    """None where the processes' parts of it were not gathered."""
 
 
 def first_pass(source: Source, *, calibrate: bool = False) -> tuple[Partials, Endpoints]:
@@ -93,6 +101,8 @@ def first_pass(source: Source, *, calibrate: bool = False) -> tuple[Partials, En
             host=profile.host,
             process_index=index if isinstance(index, int) else None,
             run_file=None if local.run_file is None else local.shown(str(local.run_file)),
+            job=part.job,
+            clock_samples=part.answers["clock_samples"],
         )
         part.process["source"] = [local.shown(file) for file in shown]
         part.diagnostics = [
@@ -119,7 +129,18 @@ def solve(endpoints: Sequence[Endpoints]) -> Solution:
             raise BadInputError(both, "", f"are two runs, both with a process {index}: analyse one at a time")
         seen[index] = file
     count = Counter(process.host for process in ordered)
-    return Solution({e.key: Solved(e.host if count[e.host] == 1 else f"{e.host}:{e.key}") for e in ordered})
+    of = {e.key: Solved(e.host if count[e.host] == 1 else f"{e.host}:{e.key}") for e in ordered}
+    return Solution(of, _solved_job(ordered, of))
+
+
+def _solved_job(endpoints: Sequence[Endpoints], of: Mapping[str, Solved]) -> Job | None:
+    parts, samples = [], []
+    for e in sorted(endpoints, key=lambda e: _order(e.process_index, of[e.key].host)):
+        if e.job is None or e.clock_samples is None:
+            return None
+        parts.append(renamed(e.job, of[e.key].host))
+        samples.append(_renamed(e.clock_samples, of[e.key].host))
+    return Job.of(parts, pa.concat_tables(samples))
 
 
 def second_pass(part: Partials, solved: Solved) -> Partials:
@@ -133,6 +154,7 @@ def second_pass(part: Partials, solved: Solved) -> Partials:
         stored={name: _renamed(table, solved.host) for name, table in part.stored.items()},
         # Rows about no file in particular name the host.
         diagnostics=[{**r, "file": solved.host if r["file"] == before else r["file"]} for r in part.diagnostics],
+        job=renamed(part.job, solved.host),
     )
 
 
@@ -171,7 +193,17 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
         answers={name: question.partial(joined) for name, question in QUESTIONS.items()},
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
+        job=process_part(joined, run.get("process_index")),
     )
+
+
+def process_order(process: Mapping[str, Any]) -> tuple[int, str]:
+    """The order of processes in every result: by index, then by name."""
+    return _order(process["process_index"], process["host"])
+
+
+def _order(index: Any, host: str) -> tuple[int, str]:
+    return index if isinstance(index, int) else 1 << 30, host
 
 
 def unreadable(error: BadInputError) -> dict[str, Any]:
@@ -189,8 +221,8 @@ def none_readable(failures: Sequence[BadInputError]) -> BadInputError:
 
 
 def as_json(endpoints: Endpoints) -> dict[str, Any]:
-    """Endpoints as a JSON object; Endpoints(**that) is them again."""
-    return asdict(endpoints)
+    """Endpoints as a JSON object; Endpoints(**that) is them again, without ``job`` and ``clock_samples``."""
+    return {name: getattr(endpoints, name) for name in ("key", "host", "process_index", "run_file")}
 
 
 def _size(file: Path) -> int:

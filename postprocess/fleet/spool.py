@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -120,18 +121,19 @@ class Spool:
         header = self._header(key)
         return None if header is None else header[0]["said"]
 
-    def read(self, key: str) -> Part:
-        """Raises BadInputError where it is not there or not whole."""
+    def read(self, key: str, names: Sequence[str] | None = None) -> Part:
+        """A part, or these tables of it alone. Raises BadInputError where it is not there or not whole."""
         header = self._header(key)
         if header is None:
             reason = "is not there, or not whole: do all workers see this folder under this name?"
             raise BadInputError(str(self.path(key)), "", reason)
         found, body = header
-        content = self.path(key).read_bytes()
         tables = {}
-        for name, (offset, length) in found["tables"].items():
-            stream = pa.py_buffer(memoryview(content)[body + offset : body + offset + length])
-            tables[name] = pa.ipc.open_stream(stream).read_all()
+        with self.path(key).open("rb") as opened:
+            for name in found["tables"] if names is None else names:
+                offset, length = found["tables"][name]
+                opened.seek(body + offset)
+                tables[name] = pa.ipc.open_stream(pa.py_buffer(opened.read(length))).read_all()
         return Part(tables, found["said"])
 
     def write(self, key: str, tables: Mapping[str, pa.Table], said: Mapping[str, Any]) -> None:
@@ -186,6 +188,16 @@ class Spool:
             raise SpoolError(error.errno, reason, str(path)) from error
         finally:
             fresh.unlink(missing_ok=True)
+
+
+def packed(value: object) -> pa.Table:
+    """A value made of arrays and tables, as a table."""
+    return pa.table({"pickled": pa.array([pickle.dumps(value, protocol=5)], pa.large_binary())})
+
+
+def unpacked(table: pa.Table) -> Any:
+    """The value that ``packed`` made a table of: like every pickle, of a folder that only its owner writes to."""
+    return pickle.loads(table["pickled"][0].as_buffer())
 
 
 def _ipc(table: pa.Table) -> pa.Buffer:

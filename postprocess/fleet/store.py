@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.fleet.analysis import Analysis, analyse_sources
-from xprof_py.postprocess.fleet.job import BadInput, Progress, analyse_job
+from xprof_py.postprocess.fleet.run_job import BadInput, Progress, analyse_job
 from xprof_py.postprocess.fleet.schedulers import Failed, Scheduler, Task
 from xprof_py.postprocess.fleet.spool import FOLDER, Spool
 from xprof_py.postprocess.readers.sources import Sources, find_sources, folders_of_runs

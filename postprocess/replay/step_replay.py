@@ -56,8 +56,8 @@ def partial(profile: Profile) -> pa.Table:
     timeline = read_timeline(profile)
     parts = []
     for removed in (NOTHING, *classes):
-        run = _Replay(timeline, -1 if removed == NOTHING else CLASSES.index(removed))
-        replayed = step_times(*_replayed(run, timeline, windows, thread_of_step), steps.num_rows)
+        run = Replay(timeline, -1 if removed == NOTHING else CLASSES.index(removed))
+        replayed = step_times(*replayed_windows(run, timeline, windows, thread_of_step), steps.num_rows)
         parts.append(
             pa.Table.from_arrays(
                 [
@@ -73,7 +73,7 @@ def partial(profile: Profile) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _replayed(run: _Replay, timeline: Timeline, windows: list[Int64], thread_of_step: list[int]) -> list[Int64]:
+def replayed_windows(run: Replay, timeline: Timeline, windows: list[Int64], thread_of_step: list[int]) -> list[Int64]:
     """The windows (lane, step, start, end) where the replay puts them, but for those before a lane's first."""
     of_step: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, key in enumerate(zip(timeline.work.lane.tolist(), timeline.work.step.tolist(), strict=True)):
@@ -190,7 +190,7 @@ class _Thread:
         return self.start_of(segment) + min(max(at_ps - self._starts[segment], 0), length)
 
 
-class _Replay:
+class Replay:
     """One replay. Threads and lanes advance on demand: a wait asks for its work, work for the host that made it."""
 
     def __init__(self, timeline: Timeline, removed: int) -> None:
@@ -214,6 +214,9 @@ class _Replay:
         self._next: dict[int, int] = dict(zip(lanes.tolist(), first.tolist(), strict=True))
         self._lane_end: dict[int, tuple[int, int]] = {}
         self._ends: dict[int, int] = {}
+        self._begins: dict[int, int] = {}
+        self._begun: dict[int, int] = {}
+        """Per lane the work that has begun and whose end is not known."""
         self._asked: set[int] = set()
 
     def moved(self, thread: int, at_ps: int) -> int:
@@ -253,18 +256,44 @@ class _Replay:
             self._finish_next(lane)
         return self._ends[row]
 
+    def begin_of(self, row: int) -> int:
+        """When a piece of work begins, whose end may not be known yet."""
+        lane = self._lane[row]
+        while row not in self._begins:
+            if lane in self._begun:
+                self._finish_next(lane)
+            else:
+                self._begun[lane] = self._begin_next(lane)
+        return self._begins[row]
+
     def _finish_next(self, lane: int) -> None:
+        row = self._begun.pop(lane, -1)
+        if row < 0:
+            row = self._begin_next(lane)
+        # Known to whoever asks for it while its wait is looked for.
+        self._ends[row] = self._begins[row] + self._length[row]
+        end = self._ends[row] = self._ends[row] + self._waits(row)
+        free_then, free_now = self._lane_end.get(lane, (self._end[row], end))
+        self._lane_end[lane] = (max(free_then, self._end[row]), max(free_now, end))
+
+    def _begin_next(self, lane: int) -> int:
         row = self._next[lane]
         self._next[lane] += 1
         # A thread that made work ready while already waiting for it would ask in a circle: that wait keeps its length.
         self._asked.add(row)
-        ready_then = self._ready[row]
-        ready = self.moved(self._thread[row], ready_then)
+        ready_then, ready = self._made_ready(row)
         self._asked.discard(row)
         free_then, free_now = self._lane_end.get(lane, (ready_then, ready))
         lag = self._start[row] - max(ready_then, free_then)
         if self._removed == _DEVICE_WAIT:
             lag = min(lag, 0)
-        end = max(ready, max(ready, free_now) + lag) + self._length[row]
-        self._ends[row] = end
-        self._lane_end[lane] = (max(free_then, self._end[row]), max(free_now, end))
+        self._begins[row] = max(ready, max(ready, free_now) + lag)
+        return row
+
+    def _made_ready(self, row: int) -> tuple[int, int]:
+        """When the work was ready, as measured and in the replay."""
+        return self._ready[row], self.moved(self._thread[row], self._ready[row])
+
+    def _waits(self, row: int) -> int:
+        """What it waits for other processes, beyond its length: nothing where it is replayed alone."""
+        return 0

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.join.gaps import CAUSE_CODE
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.threads import thread_of_line
+from xprof_py.postprocess.match.endpoints import read_executions
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
@@ -47,6 +48,9 @@ class Work:
     """Runs, and copies outside runs: stretches of lanes, in order of (lane, start). Columns of one length.
 
     ``ready_ps``: the moment on ``thread`` that made it ready. ``exclusive_ps``: of shape (rows, BUSY_CLASSES).
+
+    Where runs are cut at their collectives a piece that is not its run's first ``follows`` another row, and begins
+    where ``execution`` (row of match.endpoints) can begin to wait; both -1 elsewhere.
     """
 
     lane: Int64
@@ -57,6 +61,8 @@ class Work:
     step: Int64
     exclusive_ps: Int64
     inner_gaps_ps: Int64
+    follows: Int64
+    execution: Int64
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ class _Ops:
     open_end_ps: Int64
 
 
-def read_timeline(profile: Profile) -> Timeline:
+def read_timeline(profile: Profile, *, cut_at_collectives: bool = False) -> Timeline:
     """The timeline of one joined profile."""
     events = Events.of(profile)
     threads = thread_of_line(profile, events)
@@ -94,7 +100,7 @@ def read_timeline(profile: Profile) -> Timeline:
         events, threads, np.isin(threads, launching), profile.capture_start_ps, Samples(profile, threads)
     )
     ops = _read_ops(profile)
-    work = _read_work(profile, events, threads, ops)
+    work = _read_work(profile, events, threads, ops, cut_at_collectives)
     first_step = integers(steps, "start_ps")[outer][:1]
     start = int(np.concatenate(([profile.capture_start_ps], first_step, work.start_ps[:1])).min())
     end = int(np.concatenate(([profile.capture_end_ps], work.end_ps)).max())
@@ -128,13 +134,83 @@ def _read_ops(profile: Profile) -> _Ops:
     )
 
 
-def _read_work(profile: Profile, events: Events, threads: Int64, ops: _Ops) -> Work:
-    """Runs, with copies outside runs as work of their own."""
+@dataclass(frozen=True)
+class _Parts:
+    """Runs, each cut where a collective of its can begin to wait: by run, then time. ``run``: row of runs;
+    ``execution``: the collective that a part begins with, -1 for none."""
+
+    run: Int64
+    start_ps: Int64
+    end_ps: Int64
+    execution: Int64
+
+
+def _cut_runs(profile: Profile, ops: _Ops, cut: bool) -> _Parts:
+    runs = profile["runs"]
+    start, end = integers(runs, "start_ps"), integers(runs, "end_ps")
+    run, execution = np.arange(runs.num_rows), np.full(runs.num_rows, -1, np.int64)
+    if not cut:
+        return _Parts(run, start, end, execution)
+    last = read_executions(profile).last
+    of, at = ops.run[last], ops.start_ps[last]
+    at_start = np.flatnonzero((of >= 0) & (at == start[of]))
+    execution[of[at_start]] = at_start
+    inside = np.flatnonzero((of >= 0) & (at > start[of]) & (at < end[of]))
+    # Of two that begin at once the first stands for both.
+    first, _ = distinct(of[inside], at[inside])
+    inside = inside[first]
+    part_run = np.concatenate((run, of[inside]))
+    part_start = np.concatenate((start, at[inside]))
+    execution = np.concatenate((execution, inside))
+    order = np.lexsort((part_start, part_run))
+    part_run, part_start, execution = part_run[order], part_start[order], execution[order]
+    is_last = np.append(part_run[1:] != part_run[:-1], True)[: len(part_run)]
+    part_end = np.where(is_last, end[part_run], np.append(part_start[1:], 0)[: len(part_run)])
+    return _Parts(part_run, part_start, part_end, execution)
+
+
+def _in_parts(ops: _Ops, parts: _Parts) -> _Ops:
+    """The leaves inside runs, each in the parts that it lies in: ``run`` is a row of ``parts`` then."""
+    mine = np.flatnonzero(ops.leaf & (ops.run >= 0))
+    first = _part_of(parts, ops.run[mine], ops.start_ps[mine])
+    last = np.maximum(_part_of(parts, ops.run[mine], np.maximum(ops.open_end_ps[mine] - 1, ops.start_ps[mine])), first)
+    count = last - first + 1
+    op = np.repeat(mine, count)
+    part = np.repeat(first, count) + np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
+    low, high = np.maximum(ops.start_ps[op], parts.start_ps[part]), np.minimum(ops.open_end_ps[op], parts.end_ps[part])
+    return replace(
+        ops,
+        lane=ops.lane[op],
+        run=part,
+        class_code=ops.class_code[op],
+        leaf=ops.leaf[op],
+        start_ps=low,
+        open_end_ps=high,
+    )
+
+
+def _part_of(parts: _Parts, run: Int64, at_ps: Int64) -> Int64:
+    """The part of a run that a moment lies in: moments are sorted in among the parts' starts."""
+    runs, starts = np.concatenate((parts.run, run)), np.concatenate((parts.start_ps, at_ps))
+    asked = np.arange(len(runs)) >= len(parts.run)
+    order = np.lexsort((asked, starts, runs))
+    before = np.cumsum(~asked[order]) - 1
+    place = np.empty(len(order), np.int64)
+    place[order] = before
+    return place[len(parts.run) :]
+
+
+def _read_work(profile: Profile, events: Events, threads: Int64, ops: _Ops, cut: bool) -> Work:
+    """Runs (or the pieces that collectives cut them into), with copies outside runs as work of their own."""
     runs, launches = profile["runs"], profile["launches"]
-    start, end, launch = (integers(runs, name) for name in ("start_ps", "end_ps", "launch"))
-    exclusive, busy = _exclusive(ops, runs.num_rows)
-    launched = np.flatnonzero(launch >= 0)
-    thread = np.full(runs.num_rows, -1, np.int64)
+    parts = _cut_runs(profile, ops, cut)
+    start, end = parts.start_ps, parts.end_ps
+    launch = integers(runs, "launch")[parts.run]
+    exclusive, busy = _exclusive(_in_parts(ops, parts), len(parts.run))
+    continued = np.zeros(len(parts.run), np.bool_)
+    continued[1:] = parts.run[1:] == parts.run[:-1]
+    launched = np.flatnonzero((launch >= 0) & ~continued)
+    thread = np.full(len(parts.run), -1, np.int64)
     thread[launched] = threads[integers(launches, "line")[launch[launched]]]
     # A run may start while its launch is still open: then it was ready when it started.
     ready = start.copy()
@@ -148,19 +224,25 @@ def _read_work(profile: Profile, events: Events, threads: Int64, ops: _Ops) -> W
     put = np.where(place >= 0, puts[place], ops.event[copies]) if len(puts) else ops.event[copies]
     copied = np.zeros((len(copies), len(BUSY_CLASSES)), np.int64)
     copied[np.arange(len(copies)), ops.class_code[copies]] = high - low
+    none = np.full(len(copies), -1, np.int64)
     columns = (
-        (integers(runs, "lane"), ops.lane[copies]),
+        (integers(runs, "lane")[parts.run], ops.lane[copies]),
         (start, low),
         (end, high),
         (thread, threads[events.line[put]]),
         # The put returns when it has handed the copy over; a copy made inside the put is ready when it starts.
         (ready, np.minimum(low, events.end_ps[put])),
-        (integers(runs, "step"), np.full(len(copies), -1, np.int64)),
+        (integers(runs, "step")[parts.run], none),
         (exclusive, copied),
         (end - start - busy, np.zeros(len(copies), np.int64)),
+        (np.where(continued, np.arange(len(continued)) - 1, -1), none),
+        (parts.execution, none),
     )
     joined = [np.concatenate(pair) for pair in columns]
     order = np.lexsort((joined[2], joined[1], joined[0]))
+    row = np.empty(len(order), np.int64)
+    row[order] = np.arange(len(order))
+    joined[8] = np.where(joined[8] >= 0, row[joined[8]], -1)
     return Work(*(column[order] for column in joined))
 
 

@@ -23,6 +23,7 @@ from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
 from xprof_py.postprocess.rules.sampler_words import sampler_advice
+from xprof_py.postprocess.rules.straggler import straggler
 from xprof_py.postprocess.rules.throughput import throughput_summary
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
@@ -32,6 +33,7 @@ SLOWEST = 5
 UNKNOWN_ROWS = 8
 RECOMPILES = 64
 PASSES = 10
+UNALIGNED_NAMED = 4
 
 
 def build_summary(
@@ -39,18 +41,24 @@ def build_summary(
     processes: Sequence[dict[str, Any]],
     tables: Mapping[str, pa.Table],
     diagnostics: Sequence[dict[str, Any]],
+    missing: Sequence[dict[str, Any]] = (),
+    clocks: Sequence[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Build the summary.
 
     ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks,
     peaks, steps_source, observer).
-    ``tables``: what the analyses finished, by name (fleet/questions.py).
+    ``tables``: what the analyses finished, by name (fleet/questions.py), and those of the job (fleet/job.py).
+    ``missing``: steps that a host does not have. ``clocks``: a row per process; without, one process is its own
+    reference.
     """
     merged, step_classes, ops = tables["breakdown"], tables["step_classes"], tables["top_ops"]
     phases = breakdown.used_phases(merged)
     steps = step_classes.filter(pc.equal(step_classes["kind"], "step"))
-    shares = breakdown.shares(merged, phases)
+    # With clocks that match, lanes' waiting is handed on to whom they waited for (docs/breakdown.md).
+    shares = breakdown.shares(tables.get("job_breakdown", merged), phases)
     counts = _step_counts(steps, phases)
+    counts["missing"] += missing
     if 2 * counts["phases"]["unmeasured"] > counts["count"]:
         # What most steps did is not known: the few others are no sample of them.
         shares = None
@@ -59,15 +67,20 @@ def build_summary(
     step_ps = breakdown.step_times_ps(step_classes, phases)
     main_steps = _of_main_name(steps, phases)
     main_step_ps = breakdown.step_times_ps(main_steps, phases)
+    if "job_steps" in tables and main_steps.num_rows:
+        main_step_ps = _of_job(tables["job_steps"], main_steps["name"][0].as_py(), phases) or main_step_ps
     main_name = main_steps["name"][0].as_py() if main_steps.num_rows else None
-    predicted = verdict_rule.prediction(tables["replay"])
+    late = straggler(tables.get("stragglers"), main_step_ps)
+    predicted = verdict_rule.prediction(tables.get("job_replay", tables["replay"]))
     notes = list(diagnostics)
     if shares is None:
         notes.append(_no_steps(steps, notes))
     observer = observer_summary(processes)
     notes += observer_notes(observer)
-    if len(processes) > 1:
-        notes.append(_unaligned(len(processes)))
+    clocks = _clocks(processes) if clocks is None else clocks
+    unaligned = [row["host"] for row in clocks if row["status"] == "unaligned"]
+    if unaligned:
+        notes.append(_unaligned(unaligned))
     memory = memory_summary(tables)
     if memory is None:
         notes.append(memory_unknown())
@@ -110,9 +123,9 @@ def build_summary(
         "run_ahead": ahead,
         "copies": copies,
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
-        "predictions": _predictions(predicted),
-        "clocks": _clocks(processes),
-        "straggler": None,
+        "predictions": _predictions(predicted, late),
+        "clocks": list(clocks),
+        "straggler": late,
         "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), tables["roofline"], lanes),
         "compiled_code": code,
         "communication": moved,
@@ -179,11 +192,13 @@ def _steps_source(processes: Sequence[dict[str, Any]]) -> str | None:
     return " and ".join(sorted(found)) or None
 
 
-def _unaligned(count: int) -> dict[str, Any]:
+def _unaligned(hosts: Sequence[str]) -> dict[str, Any]:
+    some = ", ".join(hosts[:UNALIGNED_NAMED]) + (" and others" if len(hosts) > UNALIGNED_NAMED else "")
     message = (
-        "the clocks of the hosts are not aligned in this version: every host is analysed on its own clock, and waiting "
-        "for a late host counts as `collective`"
+        f"nothing ties the clock of {some} to the others': every host is analysed on its own clock, and waiting for a "
+        "late host counts as `collective`"
     )
+    count = len(hosts)
     return {
         "severity": "warning",
         "code": "clocks_unaligned",
@@ -230,6 +245,12 @@ def _of_main_name(steps: pa.Table, phases: tuple[str, ...]) -> pa.Table:
     return steps.filter(pc.equal(steps["name"], totals["name"][0])) if totals.num_rows else steps
 
 
+def _of_job(job_steps: pa.Table, name: str, phases: tuple[str, ...]) -> list[int]:
+    """Times of the job's steps of one name, of those that every host has."""
+    used = job_steps.filter(pc.and_(pc.equal(job_steps["name"], name), pc.is_in(job_steps["phase"], pa.array(phases))))
+    return [ps for ps in used["step_ps"].to_pylist() if ps is not None]
+
+
 def _by_name(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
     """Per step name: how many steps count, and their times in ms."""
     out = {}
@@ -257,7 +278,8 @@ def _lanes(merged: pa.Table, phases: tuple[str, ...], processes: Sequence[dict[s
     return out
 
 
-def _predictions(predicted: verdict_rule.Prediction | None) -> dict[str, Any] | None:
+def _predictions(predicted: verdict_rule.Prediction | None, late: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the replays say. Without the rank that costs most only where it is a straggler, ``late``."""
     if predicted is None:
         return None
     return {
@@ -265,6 +287,11 @@ def _predictions(predicted: verdict_rule.Prediction | None) -> dict[str, Any] | 
         "unchanged_ms": predicted.unchanged_ps / 1e9,
         "believed": predicted.believed(),
         "without_ms": {name: value / 1e9 for name, value in predicted.without_ps.items()},
+        **{
+            f"without_{name}_ms": value / 1e9
+            for name, value in predicted.of_job_ps.items()
+            if name != "straggler" or late
+        },
     }
 
 

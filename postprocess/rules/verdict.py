@@ -68,6 +68,8 @@ class Prediction:
     measured_ps: int
     unchanged_ps: int
     without_ps: Mapping[str, int] = field(default_factory=dict)
+    of_job_ps: Mapping[str, int] = field(default_factory=dict)
+    """As replayed without what is no class: waiting, straggler (replay/job_replay.py)."""
 
     def believed(self) -> bool:
         """Whether the unchanged replay keeps REPLAY_TOLERANCE."""
@@ -84,7 +86,8 @@ def prediction(finished: Any) -> Prediction | None:
         unchanged["steps"],
         unchanged["measured_ps"],
         unchanged["replayed_ps"],
-        {name: row["replayed_ps"] for name, row in rows.items()},
+        {name: row["replayed_ps"] for name, row in rows.items() if name in SENTENCE},
+        {name: row["replayed_ps"] for name, row in rows.items() if name not in SENTENCE},
     )
 
 

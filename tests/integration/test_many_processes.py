@@ -20,11 +20,11 @@ import pytest
 from xprof_py.cli import main
 from xprof_py.cli.analyze import analyze
 from xprof_py.errors import BadInputError
-from xprof_py.postprocess.fleet import job, passes, spool
+from xprof_py.postprocess.fleet import passes, run_job, spool
 from xprof_py.postprocess.fleet.analysis import Analysis, analyse, read_analysis, write_analysis
-from xprof_py.postprocess.fleet.job import analyse_job
 from xprof_py.postprocess.fleet.passes import Endpoints, Solved, solve
 from xprof_py.postprocess.fleet.questions import APART
+from xprof_py.postprocess.fleet.run_job import analyse_job
 from xprof_py.postprocess.fleet.schedulers import ATTEMPTS, Failed, InProcess, LocalWorkers, Scheduler
 from xprof_py.postprocess.fleet.spool import Spool
 from xprof_py.postprocess.readers.sources import Source, find_sources
@@ -228,13 +228,13 @@ def test_an_analysis_that_was_ended_goes_on_and_repeats_nothing(
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
-    real = job.first_pass
+    real = run_job.first_pass
 
     def first_pass(source: Source, *, calibrate: bool) -> Any:
         made.append(source.key)
         return real(source, calibrate=calibrate)
 
-    monkeypatch.setattr(job, "first_pass", first_pass)
+    monkeypatch.setattr(run_job, "first_pass", first_pass)
     return made
 
 

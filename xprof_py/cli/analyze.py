@@ -118,7 +118,7 @@ def analyze(
 def _analyze_many(sources: Sources, out: Path, *, workers: int | None, scheduler: Any, resume: bool) -> Analysis:
     """Analyse with partials in OUT/.partials and write. They stay where it fails: --resume goes on from them."""
     from xprof_py.postprocess.fleet import analysis
-    from xprof_py.postprocess.fleet.job import analyse_job, size_of
+    from xprof_py.postprocess.fleet.run_job import analyse_job, size_of
     from xprof_py.postprocess.fleet.schedulers import scheduler_for
     from xprof_py.postprocess.fleet.spool import FOLDER, Spool
 

@@ -1,0 +1,1 @@
+"""The same thing on several hosts: collectives, steps and programs across ranks."""

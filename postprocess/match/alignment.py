@@ -1,0 +1,157 @@
+"""Two sequences of one kind of event, of two ranks, of which either may have lost some: which belong together?
+
+Events pair only if their tokens are equal. Where all tokens are equal that says nothing, so the ends decide: a
+collective ends at about the same time everywhere, and between two collectives that both ranks saw the same time passes
+on both clocks, whatever their offset. The cheapest chain of pairs is found by dynamic programming:
+
+    a pair                                             gains PAIR
+    an event of one rank that is skipped       GAP each
+    pairs whose distances to the pair before differ    the difference / NOISES times the usual difference, at most MOST
+    more than REACH skipped at once            BREAK, and the same for the distance to the commonest offset
+
+So one lost event costs one event, and none behind it is paired with its neighbour.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+GAP = 0.7
+"""Less than a pair that is off by one period; two of them and the pair more than an end that came late."""
+MOST = 3.0
+"""What an end that is not where it should be costs at most: more than some events that were lost."""
+PAIR = 5.0
+"""What a pair gains: more than an end that comes late costs, before and behind it."""
+EDGE = 0.03
+"""An event of one rank alone, before the first pair or behind the last: captures begin and end at different times."""
+BREAK = 4.0
+EVIDENCE = 4.0
+"""By how much another order must be better where both have equally many: that both lost one is rare."""
+REACH = 4
+NOISES = 8.0
+"""What an end of one rank may differ by before it costs as much as it can."""
+LEAST_NOISE_NS = 1_000.0
+FAR_NS = 100_000.0
+"""Where other events told the offset, ends that are further from it than this and than five times all noise are not
+one's."""
+MOST_SHIFTS = 64
+MOST_CELLS = 16_000_000
+"""Longer pairs of sequences are refused: they have no steps to cut them at."""
+
+
+def align(
+    token_a: Int64, end_a: Int64, token_b: Int64, end_b: Int64, known: tuple[int, float] | None = None
+) -> Int64 | None:
+    """Per event of b the event of a that it is, -1 for none; None where both are too long to compare.
+
+    ``token_*``: what an event must have in common; ``end_*``: int64 ns on the clock of each, ascending. ``known``:
+    clock b less clock a at this time and how far single ends scatter around that, ns, where other events told it. Then
+    ends are compared with it and not with one another.
+    """
+    m, n = len(token_a), len(token_b)
+    out = np.full(n, -1, np.int64)
+    if not m or not n:
+        return out
+    a, b = (end_a - end_a[0]).astype(np.float64), (end_b - end_b[0]).astype(np.float64)
+    in_order = np.inf
+    scale = NOISES * (_noise(a, b) if known is None else max(known[1], LEAST_NOISE_NS))
+    if m == n and known is None and (token_a == token_b).all():
+        if len(np.unique(token_a)) == m:
+            return np.arange(n)
+        apart = float(np.minimum(np.abs(np.diff(a) - np.diff(b)) / scale, MOST).sum())
+        in_order = apart - PAIR * n
+        # Skipping one on each side costs two gaps and the pair: nothing cheaper than that can be bettered.
+        if apart <= 2 * GAP + PAIR:
+            return np.arange(n)
+    if m * n > MOST_CELLS:
+        return None
+    equal = token_b[:, None] == token_a[None, :]
+    offset = (b[:, None] - a[None, :]) / scale
+    if known is None:
+        to_begin = GAP * np.minimum(np.abs(offset - _commonest(offset[equal], 1 / 4)), 1.0)
+        cost, came = _chains(equal, offset, np.zeros_like(offset), to_begin)
+    else:
+        apart_ns = np.abs(offset * scale - float(known[0] - (int(end_b[0]) - int(end_a[0]))))
+        usual = np.diff(a) if m > 1 else np.diff(b)
+        equal &= apart_ns <= min(float(np.median(usual)) / 2 if len(usual) else np.inf, max(5 * scale, FAR_NS))
+        own = np.minimum(apart_ns / scale, MOST)
+        cost, came = _chains(equal, np.zeros_like(offset), own, np.zeros_like(offset))
+    whole = cost + EDGE * (np.arange(n)[::-1, None] + np.arange(m)[None, ::-1])
+    if not np.isfinite(whole).any():
+        return out
+    at = int(np.argmin(whole))
+    if in_order - whole.flat[at] < EVIDENCE:
+        return np.arange(n)
+    while at >= 0:
+        out[at // m] = at % m
+        at = int(came[at // m, at % m])
+    return out
+
+
+def _noise(a: Float64, b: Float64) -> float:
+    """How far distances of ends differ for reasons of the hosts' own: the lower quartile, because some are of events
+    that one has lost, at the shift at which it is least."""
+    between, other = np.diff(a), np.diff(b)
+    usual = np.concatenate((between, other))
+    floor = max(float(np.median(usual[usual > 0])) / 100, 1.0) if (usual > 0).any() else 1.0
+    fewest = max(min(len(between), len(other)) // 2, 1)
+    quartiles = []
+    for shift in range(-MOST_SHIFTS, MOST_SHIFTS + 1):
+        left, right = between[max(shift, 0) :], other[max(-shift, 0) :]
+        both = min(len(left), len(right))
+        if both >= fewest:
+            quartiles.append(float(np.quantile(np.abs(left[:both] - right[:both]), 0.25)))
+    return max(min(quartiles, default=1.0), floor)
+
+
+def _commonest(offsets: Float64, scale: float) -> float:
+    """The offset that most pairs have, within a quarter of the usual distance."""
+    if not len(offsets):
+        return 0.0
+    ordered = np.sort(offsets)
+    until = np.searchsorted(ordered, ordered + scale / 4, side="right")
+    count = until - np.arange(len(ordered))
+    best = int(np.argmax(count))
+    return float(np.median(ordered[best : until[best]]))
+
+
+def _chains(equal: npt.NDArray[np.bool_], offset: Float64, own: Float64, to_begin: Float64) -> tuple[Float64, Int64]:
+    """Per pair (b, a) the cost of the cheapest chain that ends with it, and the pair before, as b * len(a) + a; -1:
+    none.
+
+    ``offset``: what neighbours in a chain should not differ by; ``own``: what a pair costs by itself; ``to_begin``:
+    what it costs to begin a chain with it, or to go on with it behind a break.
+    """
+    n, m = equal.shape
+    cost = np.full((n, m), np.inf)
+    came = np.full((n, m), -1, np.int64)
+    columns = np.arange(m)
+    # The cheapest chain that ends before row i and column j, and where.
+    low, low_at = np.full(m + 1, np.inf), np.full(m + 1, -1, np.int64)
+    for i in range(n):
+        best = EDGE * (i + columns) + to_begin[i]
+        at = np.full(m, -1, np.int64)
+        broken = low[:-1] + BREAK + to_begin[i]
+        better = broken < best
+        best, at = np.where(better, broken, best), np.where(better, low_at[:-1], at)
+        for back in range(1, min(REACH, i) + 1):
+            for left in range(1, min(REACH, m - 1) + 1):
+                moved = np.minimum(np.abs(offset[i, left:] - offset[i - back, :-left]), MOST)
+                tried = cost[i - back, :-left] + GAP * (back + left - 2) + moved
+                better = tried < best[left:]
+                best[left:] = np.where(better, tried, best[left:])
+                at[left:] = np.where(better, (i - back) * m + columns[:-left], at[left:])
+        cost[i] = np.where(equal[i], best + own[i] - PAIR, np.inf)
+        came[i] = np.where(equal[i], at, -1)
+        # What ends in this row can be continued from the next one on, in columns behind it.
+        row, row_at = cost[i], i * m + columns
+        lowest = np.minimum.accumulate(row)
+        first = np.maximum.accumulate(np.where(row <= lowest, columns, -1))
+        better = lowest < low[1:]
+        low[1:] = np.where(better, lowest, low[1:])
+        low_at[1:] = np.where(better, row_at[np.maximum(first, 0)], low_at[1:])
+    return cost, came

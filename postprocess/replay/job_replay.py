@@ -1,0 +1,222 @@
+"""What would a step of the job take without one class of its time, or without anybody's being late?
+
+All processes are replayed together (step_replay.py says how each is), joined at their collectives: a part of a run
+that begins with one waits there until the last participant has come, and then goes on. So what is removed on one rank
+shortens the waiting of all others. Besides the classes three things are tried:
+
+    straggler       one process's lateness: it comes and goes with the others, so it is left out
+    waiting         every collective takes its transfer alone: nobody waits for anybody
+    input           is a class: batches that cost nothing
+
+Taking away `collective` takes away transfers; who comes late still comes late. Replayed with nothing removed the steps
+must come out as measured. Only collectives whose participants were all seen, on clocks that match, join their ranks;
+the others keep their measured length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xprof_py.postprocess.join.columns import Int64, integers
+from xprof_py.postprocess.join.windows import step_times
+from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.replay.step_replay import NOTHING, Replay, replayed_windows
+from xprof_py.postprocess.replay.timeline import Timeline, read_timeline, step_threads
+from xprof_py.postprocess.schema import CLASSES
+
+WAITING = "waiting"
+STRAGGLER = "straggler"
+_COLLECTIVE = CLASSES.index("collective")
+_FIELDS = [("removed", pa.string()), *((n, pa.int64()) for n in ("steps", "measured_ps", "replayed_ps"))]
+
+
+@dataclass(frozen=True)
+class ProcessTimeline:
+    """Of one process, on its own clock in ps: its timeline, runs cut at collectives; its windows of steps (lane, step,
+    start, end) with the thread of each step; and the classes that take time in them."""
+
+    timeline: Timeline
+    windows: list[Int64]
+    thread_of_step: list[int]
+    classes: frozenset[str]
+
+
+def read_process(profile: Profile) -> ProcessTimeline:
+    """Map 1 of one joined profile."""
+    table = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
+    breakdown = profile["breakdown"]
+    present = breakdown.filter(pc.and_(pc.equal(breakdown["kind"], "step"), pc.greater(breakdown["exclusive_ps"], 0)))
+    return ProcessTimeline(
+        read_timeline(profile, cut_at_collectives=True),
+        [integers(table, name) for name in ("lane", "step", "start_ps", "end_ps")],
+        step_threads(profile),
+        frozenset(present["class"].unique().to_pylist()),
+    )
+
+
+@dataclass(frozen=True)
+class Met:
+    """The joining collectives of one process, as columns by row of its endpoints (-1: it joins nobody).
+
+    ``meeting``: number of the collective. ``arrival_ps``: when this rank came, on its own clock; ``wait_ps``: how long
+    the last came after the wait could begin; ``shift_ps``: fleet time less own time.
+    """
+
+    meeting: Int64
+    arrival_ps: Int64
+    wait_ps: Int64
+    shift_ps: Int64
+
+
+class _Process(Replay):
+    """One process in a replay of the job."""
+
+    def __init__(self, process: ProcessTimeline, met: Met, removed: int, job: _Job) -> None:
+        super().__init__(process.timeline, removed)
+        work = process.timeline.work
+        self._job = job
+        known = (work.execution >= 0) & (work.execution < len(met.meeting))
+        execution = np.where(known, work.execution, 0)
+        joins = known & (met.meeting[execution] >= 0) if len(met.meeting) else known
+        whole = work.end_ps - work.start_ps
+        waited = np.where(joins, np.clip(met.wait_ps[execution], 0, whole), 0) if len(met.meeting) else whole * 0
+        # A wait is what joins the ranks, not the class's own time.
+        own = np.minimum(waited, work.exclusive_ps[:, _COLLECTIVE]) if removed == _COLLECTIVE else 0 * waited
+        length = np.array(self._length, np.int64)
+        self._length = np.maximum(length - waited + own, 0).tolist()
+        self._follows: list[int] = work.follows.tolist()
+        self._meeting: list[int] = (
+            np.where(joins, met.meeting[execution], -1) if len(met.meeting) else work.follows * 0 - 1
+        ).tolist()
+        self._shift: list[int] = (met.shift_ps[execution] if len(met.meeting) else whole * 0).tolist()
+        self._measured: list[int] = waited.tolist()
+        # Where this rank's arrival lies: in the part that waits, or for an asynchronous one in an earlier one.
+        self.arrival: dict[int, tuple[int, int, int]] = {}
+        lanes = work.lane
+        for row in np.flatnonzero(joins).tolist():
+            at = int(met.arrival_ps[work.execution[row]])
+            part = row
+            while part > 0 and work.start_ps[part] > at and lanes[part - 1] == lanes[row]:
+                part -= 1
+            self.arrival[self._meeting[row]] = (part, max(at - int(work.start_ps[part]), 0), self._shift[row])
+
+    def comes(self, meeting: int) -> int:
+        """When it comes to a collective, in fleet time."""
+        part, within, shift = self.arrival[meeting]
+        return self.begin_of(part) + within + shift
+
+    def _made_ready(self, row: int) -> tuple[int, int]:
+        before = self._follows[row]
+        return super()._made_ready(row) if before < 0 else (self._end[before], self.end_of(before))
+
+    def _waits(self, row: int) -> int:
+        meeting = self._meeting[row]
+        if meeting < 0:
+            return 0
+        until = self._job.met(meeting)
+        if until is None:
+            return self._measured[row] if not self._job.never_waits else 0
+        return max(until - self._shift[row] - self._begins[row], 0)
+
+
+class _Job:
+    """All processes in one replay."""
+
+    def __init__(
+        self, processes: Sequence[ProcessTimeline], met: Sequence[Met], removed: int, *, never_waits: bool = False
+    ) -> None:
+        self.never_waits = never_waits
+        self.processes = [_Process(process, of, removed, self) for process, of in zip(processes, met, strict=True)]
+        self.members: dict[int, list[_Process]] = {}
+        for process in self.processes:
+            for meeting in process.arrival:
+                self.members.setdefault(meeting, []).append(process)
+        self._met: dict[int, int | None] = {}
+
+    def met(self, meeting: int) -> int | None:
+        """When the last participant comes, in fleet time; None where nobody is waited for, or it is being asked
+        already."""
+        if meeting not in self._met:
+            self._met[meeting] = None
+            if not self.never_waits:
+                self._met[meeting] = max(process.comes(meeting) for process in self.members[meeting])
+        return self._met[meeting]
+
+
+def replay_job(
+    processes: Sequence[ProcessTimeline],
+    met: Sequence[Met],
+    step_of: Sequence[Int64],
+    shift_ps: Sequence[Int64],
+    used: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    measured_ps: Int64,
+    straggler: int = -1,
+) -> pa.Table:
+    """Per removed class, and for WAITING and STRAGGLER: the mean job step in ps as measured and as replayed, like
+    step_replay.finish.
+
+    ``step_of``: per process the job's step of each of its steps. ``shift_ps``: per process and window fleet time less
+    own time at its end. ``used``: which of the job's steps count; ``measured_ps``: what each took. ``straggler``:
+    process whose lateness is taken away, -1 for none.
+    """
+    count = int(used.sum())
+    if not count:
+        return pa.schema(_FIELDS).empty_table()
+    classes = frozenset[str]().union(*(process.classes for process in processes))
+    tries: list[tuple[str, bool]] = [
+        (name, False) for name in (NOTHING, *(c for c in CLASSES if c in classes), WAITING)
+    ]
+    tries += [(STRAGGLER, True)] if straggler >= 0 and len(processes) > 1 else []
+    measured = int(measured_ps[used].sum()) // count
+    rows = []
+    for name, without in tries:
+        some = [number for number in range(len(processes)) if not (without and number == straggler)]
+        mine = [processes[number] for number in some]
+        removed = CLASSES.index(name) if name in classes else -1
+        job = _Job(mine, [met[number] for number in some], removed, never_waits=name == WAITING)
+        # In order of time, so that each finds what it needs done and asks no further back.
+        for meeting in sorted(job.members):
+            job.met(meeting)
+        took = _steps(job, mine, [step_of[n] for n in some], [shift_ps[n] for n in some], len(used))
+        rows.append(
+            {"removed": name, "steps": count, "measured_ps": measured, "replayed_ps": int(took[used].sum()) // count}
+        )
+    return pa.Table.from_pylist(rows, schema=pa.schema(_FIELDS))
+
+
+def _steps(
+    job: _Job, processes: Sequence[ProcessTimeline], step_of: Sequence[Int64], shift_ps: Sequence[Int64], count: int
+) -> Int64:
+    columns = []
+    lanes = 0
+    for number, (run, process) in enumerate(zip(job.processes, processes, strict=True)):
+        moved = replayed_windows(run, process.timeline, process.windows, process.thread_of_step)
+        lane, step, low, high = moved
+        # The windows that are left out lie before the first of a lane, which is the first that is not empty.
+        kept = np.flatnonzero(_begun(process.windows))
+        shift = shift_ps[number][kept]
+        order = np.argsort(lane, kind="stable")
+        columns.append(
+            [(lane + lanes)[order], step_of[number][step][order], (low + shift)[order], (high + shift)[order]]
+        )
+        lanes += int(process.windows[0].max(initial=-1)) + 1
+    lane, step, low, high = (np.concatenate([c[i] for c in columns]) for i in range(4))
+    order = np.lexsort((step, lane))
+    return step_times(lane[order], step[order], low[order], high[order], count)
+
+
+def _begun(windows: list[Int64]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Windows at or behind the first of their lane that is not empty, in the order of the windows."""
+    lane, _, low, high = windows
+    seen: set[int] = set()
+    out = np.zeros(len(lane), np.bool_)
+    for row, (number, begin, end) in enumerate(zip(lane.tolist(), low.tolist(), high.tolist(), strict=True)):
+        if end > begin:
+            seen.add(number)
+        out[row] = number in seen
+    return out
