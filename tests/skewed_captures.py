@@ -18,9 +18,9 @@ import pytest
 
 from xprof_py.postprocess.clocks.crowd import Meetings
 from xprof_py.postprocess.clocks.solve import ClockedProcess, Exchanges
-from xprof_py.postprocess.fleet.analysis import load_processes
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import find_sources
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,8 +72,7 @@ def recorded(name: str) -> Recorded:
     folder = TRACES / "jax_cpu" / name
     if not folder.exists():
         pytest.skip(f"{folder} is absent: XPROF_PY_REAL_TRACES names the folder of real traces")
-    profiles, _ = load_processes(find_sources([folder]))
-    profiles.sort(key=lambda profile: profile.host)
+    profiles = sorted(map(read_process, find_sources([folder]).processes), key=lambda profile: profile.host)
     joined = [join_profile(profile) for profile in profiles]
     ends = [_collectives(profile) for profile in joined]
     keys = sorted(set.intersection(*(set(found) for found in ends)), key=lambda key: ends[0][key])

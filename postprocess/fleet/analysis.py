@@ -1,7 +1,6 @@
-"""One job: find its files, join every process, merge the partials, finish, sum up, write.
+"""The analysis of one job: merge the partials, finish, sum up, write. passes.py says what is done to each process.
 
-All processes are read first, because their hosts need names that differ; each is then joined by itself and leaves
-only its partials.
+`analyse` keeps all of it in memory; run_job.py does the same for any number of processes, with partials on disk.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +23,26 @@ from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.clocks.clock_map import clock_map_table, clock_rows
 from xprof_py.postprocess.clocks.curve import Curve
-from xprof_py.postprocess.fleet.job import (
-    JobSolution,
-    ProcessPart,
-    job_notes,
-    job_tables,
-    process_part,
-    solve_job,
+from xprof_py.postprocess.fleet import spool
+from xprof_py.postprocess.fleet.job import Job, JobSolution, job_notes, job_tables
+from xprof_py.postprocess.fleet.passes import (
+    STORED,
+    Endpoints,
+    Partials,
+    first_pass,
+    none_readable,
+    process_order,
+    second_pass,
+    solve,
+    unreadable,
 )
-from xprof_py.postprocess.fleet.questions import QUESTIONS
-from xprof_py.postprocess.fleet.ranks import one_of_each_rank
-from xprof_py.postprocess.hlo.known_peaks import with_peaks
-from xprof_py.postprocess.join import join_profile
-from xprof_py.postprocess.join.device_ops import NO_DEVICE
-from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.process import read_process
-from xprof_py.postprocess.readers.sources import Source, Sources, find_sources, profile_name
+from xprof_py.postprocess.fleet.passes import partials as partials
+from xprof_py.postprocess.fleet.questions import APART, QUESTIONS
+from xprof_py.postprocess.readers.remote import is_url
+from xprof_py.postprocess.readers.sources import Sources, find_sources, profile_name
 from xprof_py.postprocess.rules.summary import build_summary
 
 SUMMARY = "summary.json"
-STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies")
-"""Tables of every process that are written with a column `host`; rows refer to rows of the same host's tables."""
 
 
 @dataclass
@@ -53,140 +51,78 @@ class Analysis:
 
     summary: dict[str, Any]
     tables: dict[str, pa.Table] = field(default_factory=dict)
-
-
-@dataclass
-class Partials:
-    """What one process leaves behind."""
-
-    process: dict[str, Any]
-    answers: dict[str, pa.Table]
-    """The partial of every question, by its name."""
-    stored: dict[str, pa.Table]
-    diagnostics: list[dict[str, Any]]
-    job: ProcessPart
-    """What the job needs of it beyond the answers."""
-
-
-def load_processes(sources: Sources) -> tuple[list[Profile], list[dict[str, Any]]]:
-    """Read every process, each with a host name of its own, and diagnostics rows for those that cannot be read.
-
-    Raises BadInputError where none can be read: with the message of each.
-    """
-    profiles: list[Profile] = []
-    rows = list(sources.diagnostics)
-    failures: list[BadInputError] = []
-    read: list[tuple[Source, Profile]] = []
-    for source in sources.processes:
-        try:
-            read.append((source, read_process(source)))
-        except BadInputError as error:
-            failures.append(error)
-    if not read:
-        raise (
-            failures[0]
-            if len(failures) == 1
-            else BadInputError(
-                failures[0].file, failures[0].place, f"{failures[0].reason} ({len(failures)} files, none could be read)"
-            )
-        )
-    rows += [
-        {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
-        for e in failures
-    ]
-    _refuse_two_runs(read)
-    read, of_ranks = one_of_each_rank(read)
-    rows += of_ranks
-    names = [profile.host for _, profile in read]
-    for source, profile in read:
-        host = profile.host if names.count(profile.host) == 1 else f"{profile.host}:{source.key}"
-        where = [f"{path}:{source.member}" if source.member else str(path) for path in source.paths()]
-        profiles.append(replace(profile, host=host, metadata={**profile.metadata, "source": where}))
-    return profiles, rows
-
-
-def _refuse_two_runs(read: Sequence[tuple[Source, Profile]]) -> None:
-    """Two processes of one index are two runs: their average would be nobody's. Raises BadInputError."""
-    seen: dict[int, Path] = {}
-    for source, profile in read:
-        index = (profile.metadata.get("run") or {}).get("process_index")
-        if not isinstance(index, int) or source.run_file is None:
-            continue
-        if index in seen:
-            both = f"{seen[index]} and {source.run_file}"
-            raise BadInputError(both, "", f"are two runs, both with a process {index}: analyse one at a time")
-        seen[index] = source.run_file
-
-
-def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
-    """Join one process and reduce it to its partials.
-
-    ``calibrate``: whether this machine's CPU may be measured, if it is the one that was profiled (hlo/cpu_peaks.py).
-    """
-    joined = join_profile(with_peaks(profile, os.environ, calibrate=calibrate))
-    run = joined.metadata.get("run") or {}
-    versions = run.get("versions") or {}
-    process = {
-        "host": joined.host,
-        "hostname": run.get("hostname") or joined.host,
-        "process_index": run.get("process_index"),
-        "devices": [name for name in joined["lanes"]["device"].to_pylist() if name != NO_DEVICE],
-        "source": joined.metadata.get("source", []),
-        "overhead": run.get("overhead"),
-        "stacks": (run.get("collectors") or {}).get("stacks"),
-        "peaks": joined.metadata.get("peaks") or {},
-        "observer": run.get("observer"),
-        "steps_source": next(iter(joined["steps"]["source"].unique().to_pylist()), None),
-        "capture": {
-            "command": run.get("command"),
-            "xprof_py": versions.get("xprof_py"),
-            "jax": versions.get("jax"),
-            "python": versions.get("python"),
-            "started_ns": joined.origin_ns or None,
-            "seconds": (joined.capture_end_ps - joined.capture_start_ps) / 1e12,
-            "mode": (run.get("capture") or {}).get("mode"),
-            "steps": (run.get("capture") or {}).get("steps"),
-        },
-    }
-    return Partials(
-        process=process,
-        answers={name: question.partial(joined) for name, question in QUESTIONS.items()},
-        stored={name: _with_host(joined[name], joined.host) for name in STORED},
-        diagnostics=joined["diagnostics"].to_pylist(),
-        job=process_part(joined, run.get("process_index")),
-    )
+    partitions: dict[str, list[Path]] = field(default_factory=dict)
+    """Tables that are not in memory: a Parquet file per process, in order. They are written as a folder of files."""
 
 
 def reduce_partials(
-    parts: Sequence[Partials], diagnostics: Sequence[dict[str, Any]], clocks: Sequence[Curve | None] | None = None
+    parts: Sequence[Partials],
+    diagnostics: Sequence[dict[str, Any]],
+    clocks: Sequence[Curve | None] | None = None,
+    *,
+    job: Job | None = None,
 ) -> Analysis:
     """Merge the partials and finish. The order of ``parts`` does not matter.
 
     ``clocks``: where they are known already, theta per distinct clock, in order of the first process that has it;
-    without, they are solved. Raises BadInputError where two processes are one rank.
+    without, they are solved. ``job``: what passes.solve found of them, else it is done here. Raises BadInputError where
+    two processes are one rank.
     """
-    parts = sorted(parts, key=lambda part: (_index(part.process), part.process["host"]))
-    merged = {
-        name: functools.reduce(question.merge, (p.answers[name] for p in parts)) for name, question in QUESTIONS.items()
-    }
+    parts = sorted(parts, key=lambda part: process_order(part.process))
+    merged = functools.reduce(merge_answers, (p.answers for p in parts))
+    rows = [*diagnostics, *(row for p in parts for row in p.diagnostics)]
+    apart = [apart_tables(p) for p in parts]
+    stored = {name: pa.concat_tables([tables[name] for tables in apart]) for name in (*STORED, *APART)}
+    if job is None:
+        job = Job.of([p.job for p in parts], merged["clock_samples"], clocks)
+    return finish(merged, [p.process for p in parts], rows, job, stored=stored)
+
+
+Answers = Mapping[str, pa.Table]
+"""A partial of each question, by its name."""
+
+
+def merge_answers(a: Answers, b: Answers) -> Answers:
+    """The partials of two sets of processes as those of both; questions that are answered apart are left out."""
+    return {name: question.merge(a[name], b[name]) for name, question in QUESTIONS.items() if name not in APART}
+
+
+def apart_tables(part: Partials) -> dict[str, pa.Table]:
+    """The tables of a process that are not merged with those of others, as they are written."""
+    return {**part.stored, **{name: QUESTIONS[name].finish(part.answers[name], ())[name] for name in APART}}
+
+
+def finish(
+    merged: Answers,
+    processes: Sequence[dict[str, Any]],
+    diagnostics: Sequence[dict[str, Any]],
+    job: Job,
+    *,
+    stored: Mapping[str, pa.Table] | None = None,
+    partitions: Mapping[str, Sequence[Path]] | None = None,
+) -> Analysis:
+    """The analysis of a job from merged partials.
+
+    ``processes``, ``diagnostics`` and the parts of ``job``: of all processes, in process_order. The tables of STORED
+    and APART are in ``stored``, or one file per process in ``partitions``.
+    """
     phases = breakdown.used_phases(merged["breakdown"])
     finished: dict[str, pa.Table] = {}
     for name, question in QUESTIONS.items():
-        finished |= question.finish(merged[name], phases)
-    job = [p.job for p in parts]
-    solution = solve_job(job, finished["clock_samples"], clocks)
-    finished["clock_map"] = clock_map_table(solution.solved)
-    finished |= job_tables(job, solution, merged["breakdown"], phases)
+        if name not in APART:
+            finished |= question.finish(merged[name], phases)
+    finished["clock_map"] = clock_map_table(job.solution.solved)
+    finished |= job_tables(job.parts, job.solution, merged["breakdown"], phases)
     summary = build_summary(
-        processes=[p.process for p in parts],
+        processes=processes,
         tables=finished,
-        diagnostics=[*diagnostics, *(row for p in parts for row in p.diagnostics), *job_notes(solution)],
-        missing=_missing(solution),
-        clocks=clock_rows(solution.solved),
+        diagnostics=[*diagnostics, *job_notes(job.solution)],
+        missing=_missing(job.solution),
+        clocks=clock_rows(job.solution.solved),
     )
-    stored = {name: pa.concat_tables([p.stored[name] for p in parts]) for name in STORED}
-    tables = {**finished, **stored}
-    return Analysis({**summary, "tables": sorted(tables)}, tables)
+    tables = {**finished, **(stored or {})}
+    parts = {name: list(files) for name, files in (partitions or {}).items()}
+    return Analysis({**summary, "tables": sorted([*tables, *parts])}, tables, parts)
 
 
 def _missing(solution: JobSolution) -> list[dict[str, Any]]:
@@ -208,11 +144,19 @@ def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False)
 
 def analyse_sources(sources: Sources, *, calibrate: bool = False) -> Analysis:
     """The same for what find_sources found."""
-    profiles, diagnostics = load_processes(sources)
-    parts = []
-    while profiles:
-        parts.append(partials(profiles.pop(0), calibrate=calibrate))
-    return reduce_partials(parts, diagnostics)
+    read: list[tuple[Partials, Endpoints]] = []
+    failures: list[BadInputError] = []
+    for source in sources.processes:
+        try:
+            read.append(first_pass(source, calibrate=calibrate))
+        except BadInputError as error:
+            failures.append(error)
+    if not read:
+        raise none_readable(failures)
+    solution = solve([endpoints for _, endpoints in read])
+    parts = [second_pass(part, solution.of[e.key]) for part, e in read if e.key in solution.of]
+    rows = [*sources.diagnostics, *map(unreadable, failures), *solution.diagnostics]
+    return reduce_partials(parts, rows, job=solution.job)
 
 
 def default_out(paths: Sequence[str | os.PathLike[str]], sources: Sources) -> Path:
@@ -223,6 +167,8 @@ def default_out(paths: Sequence[str | os.PathLike[str]], sources: Sources) -> Pa
     """
     if sources.root is not None:
         return sources.root / "analysis"
+    if is_url(paths[0]):
+        return Path(f"{profile_name(Path(os.fspath(paths[0]).rstrip('/'))) or 'profile'}-analysis")
     named = Path(os.fspath(paths[0])).resolve()
     if len(paths) > 1 or not named.exists():
         found = [f.resolve().parent for s in sources.processes for f in s.paths()]
@@ -232,7 +178,9 @@ def default_out(paths: Sequence[str | os.PathLike[str]], sources: Sources) -> Pa
 
 def is_foreign(out: Path) -> bool:
     """Whether ``out`` exists and is neither an analysis nor an empty folder: then it is not ours to write to."""
-    return out.exists() and not (out.is_dir() and ((out / SUMMARY).exists() or not any(out.iterdir())))
+    if not out.exists() or (out / SUMMARY).exists():
+        return False
+    return not out.is_dir() or any(entry.name != spool.FOLDER for entry in out.iterdir())
 
 
 def write_analysis(analysis: Analysis, out: Path) -> None:
@@ -253,6 +201,11 @@ def write_analysis(analysis: Analysis, out: Path) -> None:
     try:
         for name, table in sorted(analysis.tables.items()):
             pq.write_table(table, fresh / f"{name}.parquet", compression="zstd")
+        for name, files in sorted(analysis.partitions.items()):
+            folder = fresh / f"{name}.parquet"
+            folder.mkdir()
+            for place, file in enumerate(files):
+                _link(file, folder / f"{place:06}.parquet")
         content = orjson.dumps(analysis.summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         (fresh / SUMMARY).write_bytes(content)
         if in_place:
@@ -282,9 +235,18 @@ def _files_of(out: Path) -> set[str]:
 def _replace_files(fresh: Path, out: Path) -> None:
     new = {file.name for file in fresh.iterdir()}
     for name in _files_of(out) - new:
-        (out / name).unlink(missing_ok=True)
+        _remove(out / name)
     for name in (*sorted(new - {SUMMARY}), SUMMARY):
+        if (fresh / name).is_dir() or (out / name).is_dir():
+            _remove(out / name)
         (fresh / name).replace(out / name)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _keep_foreign(out: Path, fresh: Path) -> None:
@@ -343,14 +305,3 @@ def read_analysis(out: Path) -> Analysis:
         except (OSError, pa.ArrowException) as error:
             raise BadInputError(str(path), "", str(error)) from error
     return Analysis(summary, tables)
-
-
-def _index(process: dict[str, Any]) -> int:
-    index = process["process_index"]
-    return index if isinstance(index, int) else 1 << 30
-
-
-def _with_host(table: pa.Table, host: str) -> pa.Table:
-    return table.add_column(
-        0, pa.field("host", pa.string(), nullable=False), pa.repeat(pa.scalar(host), table.num_rows)
-    )

@@ -34,6 +34,7 @@ from xprof_py.postprocess.analyses.job_view import (
 )
 from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
 from xprof_py.postprocess.clocks.curve import Curve
+from xprof_py.postprocess.clocks.exchanges import resolved
 from xprof_py.postprocess.clocks.solve import Solution
 from xprof_py.postprocess.fleet.job_clocks import solve_job_clocks
 from xprof_py.postprocess.join.columns import Bool, Int64, integers
@@ -109,6 +110,26 @@ def solve_job(
     time = JobTime(tied, parts[0].activity.origin_ns) if len(tied) == len(of_process) else None
     hosts = tuple(e.host for e in endpoints)
     return JobSolution(hosts, found, steps, thetas, arrivals(found, thetas), time, solved)
+
+
+@dataclass(frozen=True)
+class Job:
+    """``parts``: of all processes, in order of process index; ``solution``: what they say together."""
+
+    parts: Sequence[ProcessPart]
+    solution: JobSolution
+
+    @staticmethod
+    def of(parts: Sequence[ProcessPart], samples: pa.Table, clocks: Sequence[Curve | None] | None = None) -> Job:
+        """solve_job with what it was made of. ``samples``: rows of exchanges.of_profile of all processes."""
+        return Job(parts, solve_job(parts, resolved(samples), clocks))
+
+
+def renamed(part: ProcessPart, host: str) -> ProcessPart:
+    """The part with another name of its host, which is that of its clock too where no file names that."""
+    was = part.endpoints
+    clock = host if was.clock == was.host else was.clock
+    return replace(part, endpoints=replace(was, host=host, clock=clock))
 
 
 def job_tables(

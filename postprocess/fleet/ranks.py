@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.sources import Source
+R = TypeVar("R", bound="Ranked")
 
 
-def one_of_each_rank(
-    read: Sequence[tuple[Source, Profile]],
-) -> tuple[list[tuple[Source, Profile]], list[dict[str, Any]]]:
+class Ranked(Protocol):
+    """What is known of a process: passes.Endpoints."""
+
+    @property
+    def trace(self) -> str | None:
+        """The file, where it is a trace in JSON."""
+
+    @property
+    def process_index(self) -> int | None:
+        """Its rank."""
+
+    @property
+    def process_count(self) -> int | None:
+        """How many ranks its job has."""
+
+
+def one_of_each_rank(read: Sequence[R]) -> tuple[list[R], list[dict[str, Any]]]:
     """One trace in JSON per rank, the first by name, and diagnostics rows for the others and for ranks without any.
 
     A second one of a rank is a copy, or of another time: the mean of both would be nobody's.
     """
-    kept: list[tuple[Source, Profile]] = []
+    kept: list[R] = []
     first: dict[int, str] = {}
     rows: list[dict[str, Any]] = []
     counts: set[int] = set()
-    for source, profile in read:
-        run = profile.metadata.get("run") or {}
-        rank, count = run.get("process_index"), run.get("process_count")
-        if source.trace is None or not isinstance(rank, int):
-            kept.append((source, profile))
+    for process in read:
+        rank, file = process.process_index, process.trace
+        if file is None or rank is None:
+            kept.append(process)
             continue
-        file = str(profile.metadata.get("file"))
         if rank in first:
             message = f"is of rank {rank} as {first[rank]} is: only that one is read"
             rows.append(_row("error", "duplicate_rank", file, 1, message))
             continue
         first[rank] = file
-        kept.append((source, profile))
-        if isinstance(count, int):
-            counts.add(count)
+        kept.append(process)
+        if process.process_count is not None:
+            counts.add(process.process_count)
     if len(counts) > 1:
         message = f"the traces are of jobs of {', '.join(map(str, sorted(counts)))} ranks"
         rows.append(_row("warning", "ranks_disagree", min(first.values()), len(counts), message))

@@ -42,7 +42,11 @@ def with_peaks(profile: Profile, environ: Mapping[str, str], *, calibrate: bool)
     stated = stated_by_user(environ.get(VARIABLE, ""))
     notes: list[dict[str, Any]] = []
     # A machine is measured only for work that ran on it.
-    if _allowed(environ) and _has_cpu_ops(profile) and not any(CPU.startswith(beginning) for beginning in stated):
+    if (
+        calibration_allowed(environ)
+        and _has_cpu_ops(profile)
+        and not any(CPU.startswith(beginning) for beginning in stated)
+    ):
         measured = _of_cpu(profile, environ, calibrate=calibrate, notes=notes)
         if measured is not None:
             found[CPU] = measured
@@ -53,7 +57,8 @@ def with_peaks(profile: Profile, environ: Mapping[str, str], *, calibrate: bool)
     return replace(profile, metadata={**profile.metadata, "peaks": documents})
 
 
-def _allowed(environ: Mapping[str, str]) -> bool:
+def calibration_allowed(environ: Mapping[str, str]) -> bool:
+    """Whether a CPU may be measured, and measurements used. Raises UsageError where XPROF_PY_CALIBRATE is wrong."""
     try:
         return choice(environ.get("XPROF_PY_CALIBRATE") or "auto") is not False
     except ValueError as error:

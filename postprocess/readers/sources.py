@@ -5,8 +5,8 @@ from __future__ import annotations
 import glob
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ class Source:
     trace: Path | None = None
     member: str = ""
 
+    base: str = ""
+    """The URL that the paths are relative to; empty where they are local."""
+
     def paths(self) -> list[Path]:
         """The files that hold the profile."""
         return [path for path in (self.xspace, self.shard, self.trace) if path is not None]
@@ -56,6 +59,15 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
     """
     if not all(os.fspath(path) for path in paths):
         raise UsageError("an empty path (is a variable not set?)")
+    urls = [os.fspath(path) for path in paths if "://" in os.fspath(path)]
+    if urls:
+        # Imported here: the listing of a URL is made a folder, and comes back to this function.
+        from xprof_py.postprocess.readers.remote import find_remote
+
+        remote, here = find_remote(urls), [path for path in paths if os.fspath(path) not in urls]
+        local = find_sources(here) if here else Sources([], None)
+        both = [*local.processes, *remote.processes]
+        return Sources(_unique_keys(both), None, [*local.diagnostics, *remote.diagnostics])
     expanded = [found for path in paths for found in _expand(os.fspath(path))]
     if len(expanded) == 1 and expanded[0].is_dir():
         return _run_folder(expanded[0]) if is_run_folder(expanded[0]) else _folder(expanded[0])
@@ -69,12 +81,27 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
             diagnostics += run.diagnostics
         else:
             files += _profiles_below(path) if path.is_dir() else [path]
-    return Sources([*of_runs, *_pair(sorted(set(files)))], None, diagnostics)
+    return Sources(_unique_keys([*of_runs, *_pair(sorted(set(files)))]), None, diagnostics)
 
 
 def is_run_folder(path: Path) -> bool:
     """Whether ``capture`` made this folder."""
     return any((path / "run").glob("*.json")) or any((path / "shards").glob(f"*{SHARD_SUFFIX}"))
+
+
+def folders_of_runs(root: Path) -> list[Path]:
+    """The folders at or below ``root`` that each hold the profiles of one run, sorted."""
+    out = []
+    for where, folders, files in os.walk(root):
+        path = Path(where)
+        if is_run_folder(path):
+            folders.clear()
+            out.append(path)
+            continue
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
+        if any(f.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX)) for f in files):
+            out.append(path)
+    return sorted(out)
 
 
 def profile_name(path: Path) -> str:
@@ -234,12 +261,23 @@ def _stem(file: Path) -> str:
     return file.name
 
 
-def _unique(key: str, taken: dict[str, Path]) -> str:
+def _unique(key: str, taken: Collection[str]) -> str:
     number, out = 2, key
     while out in taken:
         out = f"{key} ({number})"
         number += 1
     return out
+
+
+def _unique_keys(processes: Sequence[Source]) -> list[Source]:
+    """The same with keys that differ: files of several folders may have one name. The order of paths has no say."""
+    out: dict[str, Source] = {}
+    for source in sorted(
+        processes, key=lambda s: (_natural(s.key), s.base, *map(str, (s.xspace, s.shard, s.trace, s.member)))
+    ):
+        key = _unique(source.key, out)
+        out[key] = replace(source, key=key)
+    return list(out.values())
 
 
 def _natural(key: str) -> tuple[int, int, str]:

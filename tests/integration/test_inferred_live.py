@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pytest
 from unmarked import without_steps
 
-from xprof_py.postprocess.fleet.analysis import Analysis, load_processes, partials, reduce_partials
+from xprof_py.postprocess.fleet.analysis import Analysis, partials, reduce_partials
+from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import find_sources
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -39,8 +40,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def analysis_of(run_dir: Path, *, marked: bool = True) -> Analysis:
-    (profile,), rows = load_processes(find_sources([run_dir]))
-    return reduce_partials([partials(profile if marked else without_steps(profile))], rows)
+    profile = read_process(find_sources([run_dir]).processes[0])
+    return reduce_partials([partials(profile if marked else without_steps(profile))], [])
 
 
 def windows_ps(analysis: Analysis) -> list[int]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from unmarked import without_steps
 
-from xprof_py.postprocess.fleet.analysis import load_processes, partials, reduce_partials
+from xprof_py.postprocess.fleet.analysis import partials, reduce_partials
+from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import find_sources
 
 RECORDED = sorted((Path(__file__).resolve().parents[1] / "data" / "jax_cpu").glob("*.xplane.pb.gz"))
@@ -16,8 +17,8 @@ RECORDED = sorted((Path(__file__).resolve().parents[1] / "data" / "jax_cpu").glo
 
 @pytest.mark.parametrize("file", RECORDED, ids=[file.name.split(".")[0] for file in RECORDED])
 def test_the_answer_does_not_need_the_marks(file: Path) -> None:
-    (profile,), rows = load_processes(find_sources([file]))
-    marked, unmarked = (reduce_partials([partials(p)], rows).summary for p in (profile, without_steps(profile)))
+    profile = read_process(find_sources([file]).processes[0])
+    marked, unmarked = (reduce_partials([partials(p)], []).summary for p in (profile, without_steps(profile)))
     assert (marked["steps"]["source"], unmarked["steps"]["source"]) == ("annotated", "inferred")
     assert unmarked["steps"]["count"] == marked["steps"]["count"]
     # The first step is the one whose beginning nobody knows.

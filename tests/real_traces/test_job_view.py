@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from conformance.job_text import CaseClock
-from xprof_py.postprocess.fleet.analysis import Analysis, load_processes, partials, reduce_partials
+from xprof_py.cli.analyze import analyze
+from xprof_py.postprocess.fleet.analysis import Analysis, analyse, read_analysis, reduce_partials
+from xprof_py.postprocess.fleet.passes import first_pass
 from xprof_py.postprocess.readers.sources import find_sources
 
 TraceFiles = Callable[[str], list[Path]]
@@ -24,8 +26,8 @@ def analysed(trace_files: TraceFiles, name: str, error_ns: int) -> Analysis:
         CaseClock(rank["off_ns"], error_ns if place else 0, int(rank["ppm"]), truth["t0_ns"]).curve()
         for place, rank in enumerate(truth["ranks"])
     ]
-    profiles, diagnostics = load_processes(find_sources([str(file) for file in files]))
-    return reduce_partials([partials(profile) for profile in profiles], diagnostics, clocks)
+    sources = find_sources([str(file) for file in files])
+    return reduce_partials([first_pass(source)[0] for source in sources.processes], sources.diagnostics, clocks)
 
 
 def test_the_straggler_is_named_in_every_step(trace_files: TraceFiles) -> None:
@@ -60,6 +62,16 @@ def test_the_joined_replay_is_the_measured_job(trace_files: TraceFiles) -> None:
     # Nobody late, or the late one's 80 ms gone: the same step.
     assert found["without_straggler_ms"] == pytest.approx(found["without_ms"]["unknown"], abs=1)
     assert found["without_straggler_ms"] == pytest.approx(found["step_ms"] - 80, abs=2)
+
+
+def test_workers_find_what_one_process_finds(trace_files: TraceFiles, tmp_path: Path) -> None:
+    files = trace_files("jax_cpu/mp4_straggler")
+    alone = analyse(files)
+    out, summary = analyze(files[::-1], tmp_path / "out", workers=2)
+    assert summary["straggler"]["host"] == "host2"
+    assert summary == alone.summary
+    found = read_analysis(out).tables
+    assert {name: t.to_pylist() for name, t in found.items()} == {n: t.to_pylist() for n, t in alone.tables.items()}
 
 
 def test_nobody_is_called_late_below_the_bound(trace_files: TraceFiles) -> None:

@@ -11,8 +11,9 @@ import pytest
 from kineto_traces import BASE_NS, US, Trace, classes, codes, windows
 
 from xprof_py.errors import BadInputError
-from xprof_py.postprocess.fleet.analysis import analyse, load_processes
+from xprof_py.postprocess.fleet.analysis import analyse
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import find_sources
 
 
@@ -236,7 +237,9 @@ def test_compact_files_of_four_ranks_are_four_ranks(tmp_path: Path) -> None:
     assert rows["truncated"]["file"].endswith("host_2.json")
     assert "missing_ranks" not in rows
     # All four are of the same microseconds: 10 to launch, 10 in time, 60 of work; of rank 2 the kernel is lost.
-    begun = {p.metadata["run"]["process_index"]: p.origin_ns for p in load_processes(find_sources([tmp_path]))[0]}
+    begun = {
+        p.metadata["run"]["process_index"]: p.origin_ns for p in map(read_process, find_sources([tmp_path]).processes)
+    }
     assert begun == dict.fromkeys(range(4), BASE_NS)
     # The summary is the same whatever the order of the files.
     files = sorted(tmp_path.glob("*.json"))

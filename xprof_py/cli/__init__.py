@@ -10,7 +10,14 @@ from typing import Protocol
 from xprof_py.cli.streams import named_streams, tell
 from xprof_py.errors import XprofPyError
 
-COMMANDS = {"analyze": "Analyze", "report": "Report", "diff": "Diff", "explain": "Explain", "demo": "Demo"}
+COMMANDS = {
+    "analyze": "Analyze",
+    "report": "Report",
+    "diff": "Diff",
+    "explain": "Explain",
+    "fleet": "Fleet",
+    "demo": "Demo",
+}
 """Command -> class in the module of the same name. A module is imported when its command is asked for."""
 
 

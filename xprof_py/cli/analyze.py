@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
@@ -11,31 +12,40 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xprof_py.cli.arguments import named
-from xprof_py.errors import XprofPyError
+from xprof_py.cli.arguments import at_least_one, named
+from xprof_py.cli.progress import ProgressBar
+from xprof_py.errors import UsageError, XprofPyError
 
 if TYPE_CHECKING:
     from xprof_py.postprocess.fleet.analysis import Analysis
+    from xprof_py.postprocess.readers.sources import Sources
 
 
 class Analyze:
     """Say for every step where the time went, and what to attack first.
 
-    PATH is a run folder of capture(), a folder of profiles, a glob or profile files (.xplane.pb, .xpr), all of one job.
-    Writes summary.json and Parquet tables to OUT: RUN/analysis for a run folder, else ./<name>-analysis.
+    PATH is a run folder of capture(), a folder of profiles, a glob or profile files (.xplane.pb, .xpr), all of one job,
+    or URLs of these (s3://, gs://). Writes summary.json and Parquet tables to OUT: RUN/analysis for a run folder, else
+    ./<name>-analysis. Several processes are analysed by several workers, on this machine or on a Dask cluster.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """PATH..., -o OUT, --json."""
+        """PATH..., -o OUT, --json, --workers, --scheduler, --resume."""
         parser.add_argument(
             "paths", nargs="+", type=named, metavar="PATH", help="run folder, folder, glob or files of one job"
         )
         parser.add_argument("-o", "--out", type=named, metavar="OUT", help="folder for the results")
         parser.add_argument("--json", action="store_true", help="print summary.json instead of the table")
+        add_worker_arguments(parser)
+        parser.add_argument(
+            "--resume",
+            action="store_true",
+            help="go on where an analysis that was ended stood, and keep OUT/.partials for the next time",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Analyse, write, print."""
-        out, summary = analyze(args.paths, args.out)
+        out, summary = analyze(args.paths, args.out, workers=args.workers, scheduler=args.scheduler, resume=args.resume)
         if args.json:
             sys.stdout.write((out / "summary.json").read_text(encoding="utf-8"))
         else:
@@ -47,9 +57,14 @@ class Analyze:
 
 
 class UnwrittenAnalysisError(XprofPyError):
-    """The analysis is done and cannot be written where it belongs; ``result`` is it, ``reason`` the system's words."""
+    """The analysis cannot be written where it belongs; ``reason``: the system's words.
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], out: Path, reason: str, result: Analysis) -> None:
+    ``result``: the analysis, where all of it is in memory.
+    """
+
+    def __init__(
+        self, paths: Sequence[str | os.PathLike[str]], out: Path, reason: str, result: Analysis | None
+    ) -> None:
         command = shlex.join(["xprof-py", "analyze", *(os.fspath(path) for path in paths), "-o", "OUT"])
         super().__init__(f"{out}: cannot be written: {reason}. Write the analysis elsewhere: {command}")
         self.out = out
@@ -57,27 +72,74 @@ class UnwrittenAnalysisError(XprofPyError):
         self.result = result
 
 
+def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
+    """--workers and --scheduler."""
+    parser.add_argument(
+        "--workers", type=at_least_one, metavar="N", help="processes that work at once (default: by size)"
+    )
+    parser.add_argument("--scheduler", type=named, metavar="ADDRESS", help="a Dask scheduler, as tcp://host:8786")
+
+
 def analyze(
-    paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] | None = None
+    paths: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    scheduler: Any = None,
+    resume: bool = False,
 ) -> tuple[Path, dict[str, Any]]:
     """Analyse the profiles of one job and write the results; returns (OUT, summary).
 
-    Raises BadInputError where nothing could be read, UsageError where OUT is something else, UnwrittenAnalysisError
-    where OUT cannot be written.
+    ``workers``, ``scheduler``: as scheduler_for takes them. ``resume``: use the partials that OUT/.partials holds, and
+    keep them there. Raises BadInputError where nothing could be read, UsageError where OUT is something else,
+    UnwrittenAnalysisError where OUT cannot be written, XprofPyError where the cluster is gone.
     """
     from xprof_py.postprocess.fleet import analysis
     from xprof_py.postprocess.readers.sources import find_sources
 
     sources = find_sources(paths)
     where = Path(out) if out is not None else analysis.default_out(paths, sources)
-    result = analysis.analyse_sources(sources, calibrate=True)
+    if analysis.is_foreign(where):
+        raise UsageError(f"{where} exists and is not an analysis: name another folder with -o")
+    result = None
     try:
-        analysis.write_analysis(result, where)
+        if len(sources.processes) == 1 and not resume and scheduler is None:
+            result = analysis.analyse_sources(sources, calibrate=True)
+            analysis.write_analysis(result, where)
+        else:
+            result = _analyze_many(sources, where, workers=workers, scheduler=scheduler, resume=resume)
     except OSError as error:
         # The error's own words are those of a temporary file or of Arrow, which say nothing to anybody.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise UnwrittenAnalysisError(paths, where, reason, result) from error
     return where, result.summary
+
+
+def _analyze_many(sources: Sources, out: Path, *, workers: int | None, scheduler: Any, resume: bool) -> Analysis:
+    """Analyse with partials in OUT/.partials and write. They stay where it fails: --resume goes on from them."""
+    from xprof_py.postprocess.fleet import analysis
+    from xprof_py.postprocess.fleet.run_job import analyse_job, size_of
+    from xprof_py.postprocess.fleet.schedulers import scheduler_for
+    from xprof_py.postprocess.fleet.spool import FOLDER, Spool
+
+    size = sum(map(size_of, sources.processes))
+    running = scheduler_for(scheduler, workers, tasks=len(sources.processes), input_bytes=size)
+    spool = Spool((out / FOLDER).absolute())
+    try:
+        with ProgressBar() as bar:
+            result = analyse_job(sources, spool, running, resume=resume, calibrate=True, progress=bar.show)
+    except XprofPyError:
+        # Where nothing was found out nothing is left behind.
+        with contextlib.suppress(OSError):
+            spool.folder.rmdir()
+            out.rmdir()
+        raise
+    finally:
+        running.close()
+    analysis.write_analysis(result, out)
+    if not resume:
+        shutil.rmtree(out / FOLDER, ignore_errors=True)
+    return result
 
 
 def print_summary(summary: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ class Report:
             XprofPyError: the path cannot be analysed, or the report cannot be written.
         """
         from xprof_py.cli.analyze import UnwrittenAnalysisError, ensure_analysis
+        from xprof_py.postprocess.fleet.analysis import analyse
         from xprof_py.viewers.html_report import render_report, write_page, write_report
 
         try:
@@ -43,7 +44,8 @@ class Report:
             if args.output is None:
                 raise
             sys.stderr.write(f"{error.out}: cannot be written: {error.reason}; the report is made without its tables\n")
-            written = write_page(render_report(error.result.summary, error.result.tables), args.output)
+            found = error.result or analyse([args.path], calibrate=True)
+            written = write_page(render_report(found.summary, found.tables), args.output)
         sys.stderr.write("open it in a browser; it needs no network and can be sent as it is\n")
         print(written)
         return 0

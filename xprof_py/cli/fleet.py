@@ -1,0 +1,68 @@
+"""``xprof-py fleet``: many runs of many jobs, kept in a store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from xprof_py.cli.analyze import add_worker_arguments, on_terminal
+from xprof_py.cli.arguments import named, named_path
+from xprof_py.cli.progress import ProgressBar
+from xprof_py.errors import BadInputError
+
+
+class Fleet:
+    """Keep what every run of many jobs took, and say what got slower and why.
+
+    `fleet analyze ROOT... -o STORE` adds the runs below ROOT to a store that grows; a run that is added again replaces
+    itself. `fleet report STORE` shows the trend of each job, where its step time changed by more than chance, what
+    the fleet's device time goes to, and the worst stragglers.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """analyze and report, with theirs."""
+        commands = parser.add_subparsers(dest="fleet_command", metavar="COMMAND", required=True)
+        adding = commands.add_parser("analyze", help="add the runs below ROOT to a store")
+        adding.add_argument("roots", nargs="+", type=named_path, metavar="ROOT", help="a folder of runs: ROOT/JOB/RUN")
+        adding.add_argument("-o", "--out", type=named_path, metavar="STORE", required=True, help="the store's folder")
+        adding.add_argument("--job", type=named, help="the job of all of them (default: the folders above the run)")
+        add_worker_arguments(adding)
+        reporting = commands.add_parser("report", help="say what a store holds")
+        reporting.add_argument("store", type=named_path, metavar="STORE")
+        reporting.add_argument("--json", action="store_true", help="print the report as JSON")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Add or report. Returns 0, or 1 where no run could be analysed."""
+        return self._analyze(args) if args.fleet_command == "analyze" else self._report(args)
+
+    def _analyze(self, args: argparse.Namespace) -> int:
+        from xprof_py.postprocess.fleet.schedulers import scheduler_for
+        from xprof_py.postprocess.fleet.store import add_runs, find_runs, require_store
+
+        store: Path = args.out
+        require_store(store)
+        runs = [run for root in args.roots for run in find_runs(root, job=args.job)]
+        size = sum(file.stat().st_size for run in runs for file in run.path.rglob("*") if file.is_file())
+        running = scheduler_for(args.scheduler, args.workers, tasks=len(runs), input_bytes=size)
+        try:
+            with ProgressBar() as bar:
+                failed = add_runs(store, runs, running, progress=bar.show)
+        finally:
+            running.close()
+        for row in failed:
+            error = BadInputError(row["file"], row["place"], row["reason"])
+            sys.stderr.write(f"{row['job']}, {row['run']}: left out: {error}\n")
+        added = len({(run.job, run.run) for run in runs}) - len(failed)
+        sys.stderr.write(f"{added} runs added to {store}\nreport: xprof-py fleet report {store}\n")
+        return 0 if added else 1
+
+    def _report(self, args: argparse.Namespace) -> int:
+        from xprof_py.postprocess.fleet.store import read_store
+        from xprof_py.postprocess.rules.fleet_report import fleet_report
+        from xprof_py.viewers.terminal_fleet import render_fleet
+
+        found = fleet_report(*read_store(args.store))
+        sys.stdout.write(json.dumps(found, indent=1) + "\n" if args.json else on_terminal(render_fleet, found))
+        return 0
