@@ -9,7 +9,8 @@ on both clocks, whatever their offset. The cheapest chain of pairs is found by d
     pairs whose distances to the pair before differ    the difference / NOISES times the usual difference, at most MOST
     more than REACH skipped at once            BREAK, and the same for the distance to the commonest offset
 
-So one lost event costs one event, and none behind it is paired with its neighbour.
+So one lost event costs one event, and none behind it is paired with its neighbour. Of equal events a sixth of which are
+lost that is no longer sure: some neighbours are then taken for one another.
 """
 
 from __future__ import annotations
