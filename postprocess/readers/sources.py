@@ -226,7 +226,7 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
     for file in files:
         if file.name.endswith(TAR_SUFFIXES):
             out += [Source(_stem(Path(member)), trace=file, member=member) for member in _members(file)]
-        elif not _is_space(file) and sniff(file) == "chrome_json":
+        elif not file.name.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX)) and sniff(file) == "chrome_json":
             out.append(Source(_stem(file), trace=file))
         elif file.name.endswith(SHARD_SUFFIX) or (not _is_space(file) and sniff(file) == "shard"):
             shards[_unique(_stem(file), shards)] = file
