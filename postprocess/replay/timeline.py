@@ -302,12 +302,16 @@ def _silent_waits(segments: Segments, work: Work, thread: int) -> Segments:
     With several devices in one process `block_until_ready` leaves no event. It is a stretch in which nothing shows what
     the thread did, in which all work that it had launched on several lanes came to its end, and which ended with it.
     """
-    mine = np.flatnonzero(work.thread == thread)
+    # A run that was cut into pieces is waited for by its last one, and was launched with its first.
+    first = _first_pieces(work)
+    is_last = np.ones(len(first), np.bool_)
+    is_last[work.follows[work.follows >= 0]] = False
+    mine = np.flatnonzero((work.thread[first] == thread) & is_last)
     if len(np.unique(work.lane[mine])) < 2:
         return segments
-    mine = mine[np.argsort(work.ready_ps[mine], kind="stable")]
+    mine = mine[np.argsort(work.ready_ps[first[mine]], kind="stable")]
     start, end = segments.start_ps, segments.end_ps
-    launched = np.searchsorted(work.ready_ps[mine], start, side="right")
+    launched = np.searchsorted(work.ready_ps[first[mine]], start, side="right")
     latest = np.maximum.accumulate(work.end_ps[mine])[np.maximum(launched - 1, 0)]
     woke = np.maximum(WOKE_PS, (end - start) // WOKE_PART)
     silent = (segments.label == _UNKNOWN) & (launched > 0)
@@ -322,6 +326,17 @@ def _silent_waits(segments: Segments, work: Work, thread: int) -> Segments:
     target[waiting] = mine[asked[last]]
     also = np.delete(asked, last)
     return replace(segments, work=target, also=mine[also], also_of=place[also])
+
+
+def _first_pieces(work: Work) -> Int64:
+    """Per row the first piece of its run, itself where it is that."""
+    before = np.where(work.follows >= 0, work.follows, np.arange(len(work.follows)))
+    while True:
+        # Each turn doubles how far back a row looks.
+        further = before[before]
+        if (further == before).all():
+            return before
+        before = further
 
 
 def _waited_for(activity: HostActivity, work: Work, thread: int, event: Int64) -> Int64:

@@ -47,8 +47,9 @@ def test_the_quick_start_works_as_it_is_written(tmp_path: Path) -> None:
     for command in commands:
         run([sys.executable, "-m", "xprof_py", *command], tmp_path)
     summary = json.loads((tmp_path / "runs/first/analysis/summary.json").read_text())
-    described = (CHECKOUT / "docs" / "files.md").read_text(encoding="utf-8")
-    assert set(summary) == set(re.findall(r"^\| `(\w+)(?:\[\])?` \|", described, re.MULTILINE))
+    described = (CHECKOUT / "docs" / "summary.md").read_text(encoding="utf-8").split("## Fields")[1].split("\n## ")[0]
+    fields = set(re.findall(r"^\| `(\w+)` \|", described.split("\n### ")[0], re.MULTILINE))
+    assert set(summary) == fields
     in_python = re.search(r"or in Python: `(p = [^`]*)`", README)
     assert in_python is not None
     said = run([sys.executable, "-c", f"import xprof_py; {in_python[1]}; print(type(p['breakdown']))"], tmp_path)
