@@ -171,8 +171,8 @@ def _replayed(
 ) -> pa.Table | None:
     """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no timeline.
 
-    None too for a process alone: replay/step_replay.py, which knows its silent waits for several devices, keeps closer to
-    what was measured.
+    None too for a process alone: replay/step_replay.py, which knows its silent waits for several devices, keeps closer
+    to what was measured.
     """
     assert solution.time is not None
     if len(parts) < 2:
