@@ -102,11 +102,11 @@ def partial(profile: Profile) -> pa.Table:
 
 def _dispatch_ps(profile: Profile, launch_step: Int64, steps: int) -> Int64:
     """Per step the time of the calls that made its launches, each call counted once."""
-    events = Events(profile)
+    events = Events.of(profile)
     launches = profile["launches"]
     line, start = integers(launches, "line"), integers(launches, "start_ps")
     end = events.end_ps[integers(launches, "event")]
-    calls = np.flatnonzero(events.matching(lambda name: host_names.JIT_CALL.match(name) is not None))
+    calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
     leaves = profile["ops"].filter(profile["ops"]["leaf"])
     leaf_line = events.line[integers(leaves, "event")]
     leaf_start = integers(leaves, "start_ps")
@@ -131,13 +131,14 @@ def _dispatch_ps(profile: Profile, launch_step: Int64, steps: int) -> Int64:
 
 def _idle_ps(profile: Profile) -> Int64:
     """Per window the gaps of cause `host` whose evidence is an event of dispatch."""
-    events = Events(profile)
+    events = Events.of(profile)
     gaps = profile["gaps"]
     event = integers(gaps, "event")
-    dispatching = events.matching(host_names.is_dispatch) & (events.kind == Kind.PLAIN)
+    is_dispatch = events.verdicts(host_names.is_dispatch)
     is_host = np.asarray(pc.equal(gaps["cause"], "host").to_numpy(zero_copy_only=False), np.bool_)
     mine = is_host & (event >= 0) & (integers(gaps, "stack") < 0)
-    mine[mine] = dispatching[event[mine]]
+    shown = event[mine]
+    mine[mine] = is_dispatch[events.name[shown]] & (events.kind[shown] == Kind.PLAIN)
     out = np.zeros(profile["windows"].num_rows, np.int64)
     np.add.at(out, integers(gaps, "window")[mine], integers(gaps, "length_ps")[mine])
     return out

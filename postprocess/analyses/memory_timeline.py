@@ -65,17 +65,19 @@ def _allocators(profile: Profile) -> pa.Table:
     names = profile["events"]["name"].combine_chunks()
     if not pc.any(pc.is_in(names.dictionary, pa.array([ALLOCATED, FREED]))).as_py():
         return _SCHEMA.empty_table()
-    events = Events(profile)
-    named, allocator = events.argument("allocator_name")
-    told, in_use = events.argument("bytes_allocated")
-    _, most = events.argument("peak_bytes_in_use")
-    _, size = events.argument("allocation_bytes")
-    rows = np.flatnonzero(events.named(ALLOCATED, FREED) & named & told)
-    rows = rows[np.lexsort((rows, events.start_ps[rows], allocator[rows]))]
-    of, start_ps = allocator[rows], events.start_ps[rows]
+    events = Events.of(profile)
+    rows = events.rows_named(ALLOCATED, FREED)
+    named, told = (events.argument_of(key, rows)[0] for key in ("allocator_name", "bytes_allocated"))
+    rows = rows[named & told]
+    rows = rows[np.lexsort((rows, events.start_ps[rows], events.argument_of("allocator_name", rows)[1]))]
+    of, in_use, most, size = (
+        events.argument_of(key, rows)[1]
+        for key in ("allocator_name", "bytes_allocated", "peak_bytes_in_use", "allocation_bytes")
+    )
+    start_ps = events.start_ps[rows]
     last = np.append(of[1:] != of[:-1], True) if len(rows) else np.zeros(0, np.bool_)
     end_ps = np.where(last, max(profile.capture_end_ps, int(start_ps.max(initial=0))), np.append(start_ps[1:], 0))
-    freed = events.named(FREED)[rows]
+    freed = events.verdicts(lambda name: name == FREED)[events.name[rows]]
     texts = {code: events.text_of(code) for code in np.unique(of).tolist()}
     return _table(
         profile,
@@ -84,9 +86,9 @@ def _allocators(profile: Profile) -> pa.Table:
         host_memory=[bool(_HOST_ALLOCATOR.search(texts[code])) for code in of.tolist()],
         start_ps=start_ps,
         end_ps=end_ps,
-        bytes=in_use[rows],
-        changed_bytes=np.where(freed, -size[rows], size[rows]),
-        peak_bytes=most[rows],
+        bytes=in_use,
+        changed_bytes=np.where(freed, -size, size),
+        peak_bytes=most,
     )
 
 

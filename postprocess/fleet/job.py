@@ -41,7 +41,6 @@ from xprof_py.postprocess.join.columns import Bool, Int64, integers
 from xprof_py.postprocess.match.collectives import Collectives, match_collectives
 from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
 from xprof_py.postprocess.match.fleet_time import REFERENCE, Theta, fleet_ns, fleet_ps
-from xprof_py.postprocess.match.programs import stages
 from xprof_py.postprocess.match.steps import MatchedSteps, match_steps
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.replay.job_replay import Met, ProcessTimeline, read_process, replay_job
@@ -272,8 +271,3 @@ def job_notes(solution: JobSolution) -> list[dict[str, Any]]:
             }
         )
     return notes
-
-
-def stages_of(parts: Sequence[ProcessPart]) -> list[int]:
-    """Per process the number of its pipeline stage: processes that run the same programs are one."""
-    return stages([part.endpoints.programs for part in parts])

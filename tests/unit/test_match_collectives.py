@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from made_up_endpoints import MS, endpoints, row
 
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.match.collectives import METHODS, Collectives, match_collectives
+from xprof_py.postprocess.match.endpoints import Endpoints
+
+Truth = set[tuple[tuple[str, int], ...]]
+"""Each collective as ((host, row), ...)."""
 
 
 def members(found: Collectives) -> set[tuple[tuple[str, int], ...]]:
@@ -67,11 +71,27 @@ def test_run_ids_that_name_other_steps_are_not_believed() -> None:
     assert members(found) == {(("host0", i), ("host1", i)) for i in range(8)}
 
 
+def with_losses(lost: dict[int, tuple[int, int]], with_run_ids: bool, seed: int) -> tuple[list[Endpoints], Truth]:
+    """Three ranks of six steps with four equal events each; ``lost``: step -> (rank, place) of the one that is gone."""
+    gone = {(rank, 4 * step + place) for step, (rank, place) in lost.items()}
+    rng = np.random.default_rng(seed)
+    begin = np.cumsum(rng.uniform(3, 20, 24))
+    steps = [("train", i, 0) for i in range(6)]
+    processes: list[Endpoints] = []
+    true: dict[int, list[tuple[str, int]]] = {}
+    for index in range(3):
+        kept = [i for i in range(24) if (index, i) not in gone]
+        rows = [row(begin[i] + rng.uniform(0, 0.01), 2, step=i // 4, run_id=i if with_run_ids else None) for i in kept]
+        processes.append(endpoints(rows, index=index, steps=steps, offset_ms=(0, 37, -120)[index]))
+        for at, i in enumerate(kept):
+            true.setdefault(i, []).append((f"host{index}", at))
+    return processes, {tuple(pairs) for pairs in true.values()}
+
+
 @settings(max_examples=40, deadline=None)
 @given(
-    # Of one step at most one is lost: where two ranks lose a different one each, their numbers are equal. And three of
-    # 24 in all: without run ids, of four lost some neighbours are taken for one another (30 % of such cases, seen).
-    lost=st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=3),
+    # Of one step at most one is lost: where two ranks lose a different one each, their numbers are equal.
+    lost=st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=4),
     with_run_ids=st.booleans(),
     seed=st.integers(0, 1000),
     shuffled=st.permutations(range(3)),
@@ -79,22 +99,22 @@ def test_run_ids_that_name_other_steps_are_not_believed() -> None:
 def test_one_lost_event_costs_one_participation(
     lost: dict[int, tuple[int, int]], with_run_ids: bool, seed: int, shuffled: list[int]
 ) -> None:
-    gone = {(rank, 4 * step + place) for step, (rank, place) in lost.items()}
-    rng = np.random.default_rng(seed)
-    begin = np.cumsum(rng.uniform(3, 20, 24))
-    steps = [("train", i, 0) for i in range(6)]
-    processes, true = [], {}
-    for index in range(3):
-        kept = [i for i in range(24) if (index, i) not in gone]
-        rows = [row(begin[i] + rng.uniform(0, 0.01), 2, step=i // 4, run_id=i if with_run_ids else None) for i in kept]
-        processes.append(endpoints(rows, index=index, steps=steps, offset_ms=(0, 37, -120)[index]))
-        for at, i in enumerate(kept):
-            true.setdefault(i, []).append((f"host{index}", at))
+    # Four without run ids are the next test's.
+    assume(with_run_ids or len(lost) < 4)
+    processes, true = with_losses(lost, with_run_ids, seed)
     found = match_collectives(processes)
-    assert members(found) == {tuple(pairs) for pairs in true.values()}
+    assert members(found) == true
     # The order of processes is that of their indices; another one changes the rows, not what belongs together.
     other = match_collectives([processes[i] for i in shuffled])
     assert {tuple(sorted(pairs)) for pairs in members(other)} == members(found)
+
+
+@pytest.mark.xfail(
+    reason="where a sixth of equal events is lost, neighbours are taken for one another", strict=True
+)
+def test_four_lost_of_twenty_four_without_run_ids_cost_themselves_alone() -> None:
+    processes, true = with_losses({0: (0, 2), 1: (0, 0), 2: (0, 0), 3: (0, 0)}, False, seed=2)
+    assert members(match_collectives(processes)) == true
 
 
 def test_a_loop_in_a_run_that_lost_one_is_put_in_order() -> None:
