@@ -78,7 +78,8 @@ def _lane(profile: Profile, rows: Int64, launch: Int64, step: Int64) -> list[dic
         at = int(first[place])
         until = int(launch_start[first[order[index + 1]]]) if index + 1 < len(order) else None
         told = int(start[at]) if is_open[at] else int(launch_end[at])
-        before = np.arange(np.searchsorted(latest_end, told, side="right"), at)
+        # Other threads may launch at the very same moment: that is not before it.
+        before = np.arange(np.searchsorted(latest_end, told, side="right"), np.searchsorted(launch_start, launch_start[at]))
         unfinished = before[end[before] > told]
         others = np.unique(step[unfinished])
         others = others[(others >= 0) & (others != numbers[place])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from conformance.case_text import parse_case, read_case
 from conformance.profile_tables import profile_of
@@ -123,6 +123,29 @@ def test_without_a_device_nothing_is_claimed() -> None:
     assert found.summary["run_ahead"] is None
 
 
+LAUNCHED_AT_ONCE = """\
+title: two threads launch at the very same moment
+unit us
+capture 0..25
+thread t0
+  step train/0 0..2
+    launch f0a 0..1
+  step train/1 2..8
+    launch f0b 6..7
+thread t1
+  step eval/1 3..8
+    launch f1b 6..7
+lane 0
+  run f0a 0
+    dot.0 2..4
+  run f0b 1
+    all-reduce.0 7..8
+  run f1b 0
+    add.0 8..9
+"""
+
+
+@example(LAUNCHED_AT_ONCE)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case_texts() | case_texts(lanes=2))
 def test_counting_run_by_run_and_wait_by_wait_gives_the_same(text: str) -> None:
