@@ -1,5 +1,5 @@
 # Every target sets up its own environment: with uv where it is there, else with venv and pip.
-#   make demo | test | test-gpu | lint | bench | clean        PYTHON=python3.12 takes another interpreter
+#   make demo | test | test-gpu | properties | lint | bench | clean        PYTHON=python3.12 takes another interpreter
 PYTHON ?= python3
 # Each interpreter has an environment of its own, so that PYTHON=... never tests the wrong one.
 VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(subst /,_,$(patsubst /%,%,$(PYTHON))))
@@ -16,7 +16,7 @@ else
   INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: demo test test-gpu lint bench clean install
+.PHONY: demo test test-gpu properties lint bench clean install
 
 $(BIN)/python:
 	$(MAKE_VENV)
@@ -40,6 +40,10 @@ test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not live and not gpu' tests || status=1; \
 	$(BIN)/python -m pytest -m 'live and not gpu' tests || status=1; \
 	exit $$status
+
+# `make test` takes the same examples each time; this draws new ones.
+properties: $(VENV)/installed
+	$(BIN)/python -m pytest -n 2 -m 'hypothesis and not live and not gpu' --hypothesis-profile=new tests
 
 # pytest's exit code 5 means that it found no test: nothing failed, and nothing was shown to work either.
 test-gpu: $(VENV)/installed

@@ -2,8 +2,8 @@
 the step time promised without it is that of the same training with the cause taken away.
 
 The answers come from the recording alone; `measured.json` is read afterwards, to compare. Verdicts hold however busy
-the machine is. Where a figure misses, all is recorded once more; where it misses again and the program measured that
-others kept the cores busy, the test skips and says how busy.
+the machine is. Where a figure misses, all is recorded again, twice at most; where it always misses and the program
+measured that others kept the cores busy, the test skips and says how busy.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
 WITHIN = 0.05
 WITHIN_BUSY_TIME = 0.10
 """For `compute` and `memory`, judged among the time in which the device works: waking its threads is not theirs."""
-OF_MEASURED, OF_STEP = 0.10, 0.01
-"""What a promised step time may be off: of the step without the cause, or of the step with it, whichever is more."""
+OF_MEASURED, OF_STEP = 0.20, 0.03
+"""What a promised step time may be off: of the step without the cause, or of the step with it, whichever is more.
+Two trainings one after the other differ by themselves; benchmarks/counterfactual.py takes them in turns, on a quiet
+machine, and holds the promise to 10 %."""
+ATTEMPTS = 3
 BUSY_CORES = 0.3
 """From here on a missed figure says more about the machine than about us."""
 STEPS = {"recompile": 12, "compute": 40, "launches": 12}
@@ -95,17 +98,19 @@ def train_and_analyse(name: str, run_dir: Path, *flags: str) -> Run:
 
 
 def shown(planted: Any, recordings: list[tuple[str, ...]], claim: Callable[..., None]) -> None:
-    """``claim`` holds of these recordings, or of a second set of them; see the module's docstring."""
-    for attempt in (0, 1):
+    """``claim`` holds of these recordings, or of others like them; see the module's docstring."""
+    least_busy = float("inf")
+    for attempt in range(ATTEMPTS):
         runs = [planted(*recording, attempt=attempt) for recording in recordings]
+        least_busy = min(least_busy, max(run.others_cores for run in runs))
         try:
             claim(*runs)
         except AssertionError:
-            busy = max(run.others_cores for run in runs)
-            if attempt and busy > BUSY_CORES:
-                pytest.skip(f"other programs kept {busy:.1f} cores busy meanwhile: run it on a quiet machine")
-            if attempt:
-                raise
+            if attempt < ATTEMPTS - 1:
+                continue
+            if least_busy > BUSY_CORES:
+                pytest.skip(f"other programs always kept {least_busy:.1f} cores busy: run it on a quiet machine")
+            raise
         else:
             return
 
