@@ -37,7 +37,7 @@ demo: $(VENV)/installed
 # Live tests measure real trainings: they run alone, so that no other test takes their cores. Both parts always run.
 test: $(VENV)/installed
 	@status=0; \
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not live and not gpu' tests || status=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not live and not gpu' tests || status=1; \
 	$(BIN)/python -m pytest -m 'live and not gpu' tests || status=1; \
 	exit $$status
 

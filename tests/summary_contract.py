@@ -19,6 +19,13 @@ def validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(schema)
 
 
+@cache
+def section(name: str, key: str) -> Draft202012Validator:
+    """Of one top-level field of the schema ``name``."""
+    whole = validator(name)
+    return whole.evolve(schema={"$defs": whole.schema["$defs"], **whole.schema["properties"][key]})
+
+
 def violations(found: dict[str, Any], name: str = "summary") -> list[str]:
     """One sentence for every place where ``found`` breaks the contract; empty where it keeps it."""
     return [f"{error.json_path}: {error.message[:200]}" for error in validator(name).iter_errors(found)]

@@ -11,7 +11,7 @@ import pytest
 
 from xprof_py.postprocess.fleet.analysis import Analysis, analyse
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = pytest.mark.live
 
 WORKLOAD = Path(__file__).resolve().parents[1] / "workloads" / "recomputing.py"
 ROWS, STEPS = 256, 6

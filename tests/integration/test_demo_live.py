@@ -14,7 +14,7 @@ import pytest
 
 from summary_contract import violations
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = pytest.mark.live
 
 
 def run_demo(cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from xprof_py.postprocess.fleet.analysis import Analysis, partials, reduce_parti
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import find_sources
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = pytest.mark.live
 
 PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
 STEPS = 12

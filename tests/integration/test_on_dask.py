@@ -21,7 +21,7 @@ from xprof_py.postprocess.fleet import spool
 pytest.importorskip("distributed")
 
 RECORDED = Path(__file__).parent.parent / "data" / "jax_cpu"
-COPIES = 24
+COPIES = 12
 WAIT_S = 60
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = pytest.mark.live
 
 PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
 WITHIN = 0.05

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from workloads.network import why_unavailable
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = pytest.mark.live
 
 RANKS = Path(__file__).resolve().parents[1] / "workloads" / "ranks.py"
 SLOW = ("--mbit", "400", "--steps", "16")

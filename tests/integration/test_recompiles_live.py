@@ -11,7 +11,7 @@ import pytest
 
 from xprof_py.postprocess.fleet.analysis import analyse
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = pytest.mark.live
 
 PROGRAM = """
 import functools, sys

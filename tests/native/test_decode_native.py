@@ -16,31 +16,11 @@ SOURCES = sorted((ROOT / "native" / "decode").glob("*.c"))
 FLAGS = ["-std=gnu11", "-g", "-O1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", f"-I{ROOT / 'native'}"]
 
 
-def build(compiler: str, source: Path, sanitizers: str, program: Path) -> None:
+def compiled(compiler: str, source: Path, sanitizers: str, program: Path) -> None:
     """Compile one program of native/tests with the decoders."""
     command = [compiler, *FLAGS, f"-fsanitize={sanitizers}", *map(str, SOURCES), str(source), "-o", str(program)]
     built = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert built.returncode == 0, built.stderr
-
-
-@pytest.fixture(scope="module")
-def test_decode(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler on PATH: install cc, gcc or clang")
-    folder = tmp_path_factory.mktemp("decode")
-    probe = folder / "probe.c"
-    probe.write_text("int main(void) { return 0; }\n")
-    probed = subprocess.run(
-        [compiler, "-fsanitize=address,undefined", str(probe), "-o", str(folder / "probe")],
-        capture_output=True,
-        check=False,
-    )
-    if probed.returncode != 0:
-        pytest.skip(f"{compiler} has no AddressSanitizer: install its runtime (libasan)")
-    program = folder / "test_decode"
-    build(compiler, ROOT / "native" / "tests" / "test_decode.c", "address,undefined", program)
-    return program
 
 
 def run(*command: str) -> str:
@@ -143,18 +123,18 @@ def small_trace() -> bytes:
     )
 
 
-def test_claims(test_decode: Path) -> None:
-    assert run(str(test_decode)) == "ok\n"
+def test_claims(build: Path) -> None:
+    assert run(str(build / "test_decode")) == "ok\n"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_files_are_read_or_refused(test_decode: Path, tmp_path: Path, seed: int) -> None:
+def test_damaged_files_are_read_or_refused(build: Path, tmp_path: Path, seed: int) -> None:
     files = []
     for name, data in (("space", small_space()), ("hlo", small_hlo()), ("trace", small_trace())):
         file = tmp_path / name
         file.write_bytes(data)
         files.append(str(file))
-    assert run(str(test_decode), "--mutate", "20000", str(seed), *files) == "3 files, 20000 copies each\n"
+    assert run(str(build / "test_decode"), "--mutate", "8000", str(seed), *files) == "3 files, 8000 copies each\n"
 
 
 def test_fuzz_target(tmp_path: Path) -> None:
@@ -162,7 +142,7 @@ def test_fuzz_target(tmp_path: Path) -> None:
     if compiler is None:
         pytest.skip("clang is not on PATH: with it and its libFuzzer runtime the fuzz target is built and run")
     program = tmp_path / "fuzz_decode"
-    build(compiler, ROOT / "native" / "tests" / "fuzz_decode.c", "fuzzer,address,undefined", program)
+    compiled(compiler, ROOT / "native" / "tests" / "fuzz_decode.c", "fuzzer,address,undefined", program)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "space").write_bytes(small_space())
