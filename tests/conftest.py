@@ -13,6 +13,6 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("new", derandomize=False, print_blob=True)
 settings.load_profile("same")
 
-# Hundreds of tests start programs: each would compile the whole package for itself, which takes longer than most of them.
+# Hundreds of tests start programs; each would compile the whole package, which takes longer than most of them do.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -20,7 +20,7 @@ def validator(name: str) -> Draft202012Validator:
 
 
 @cache
-def section(name: str, key: str) -> Draft202012Validator:
+def section_of(name: str, key: str) -> Draft202012Validator:
     """Of one top-level field of the schema ``name``."""
     whole = validator(name)
     return whole.evolve(schema={"$defs": whole.schema["$defs"], **whole.schema["properties"][key]})

@@ -15,7 +15,7 @@ import pytest
 from conformance.case_text import read_case
 from conformance.profile_tables import profile_of
 from schema_pages import PAGES, frozen_file, frozen_lines, page, read_schema
-from summary_contract import section, validator, violations
+from summary_contract import section_of, validator, violations
 from xprof_py.cli import main
 from xprof_py.postprocess.analyses import program_memory
 from xprof_py.postprocess.fleet.analysis import analyse, partials, reduce_partials
@@ -216,7 +216,7 @@ def test_a_field_that_is_gone_or_of_another_type_is_noticed(name: str) -> None:
             if len(way) == 1:
                 noticed = violations({**{k: v for k, v in summary.items() if k != way[0]}, **first})
             else:
-                noticed = not section("summary", way[0]).is_valid(first[way[0]])
+                noticed = not section_of("summary", way[0]).is_valid(first[way[0]])
             assert noticed, f"{way} {change}d, and nobody noticed"
             tried += 1
     assert tried > 200
