@@ -7,8 +7,10 @@ first use.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from xprof_py import _native
 from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, step, trace, wrap_input
 from xprof_py.session import capture
 
@@ -17,6 +19,7 @@ __all__ = [
     "capture",
     "checkpoint",
     "counter",
+    "get_include",
     "input_wait",
     "load",
     "mark",
@@ -25,6 +28,11 @@ __all__ = [
     "trace",
     "wrap_input",
 ]
+
+
+def get_include() -> str:
+    """The folder that a C or C++ compiler needs (``-I``) for ``#include "xprof_py/trace.h"``."""
+    return str(Path(_native.__file__).parent / "include")
 
 
 def __getattr__(name: str) -> Any:

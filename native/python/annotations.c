@@ -74,7 +74,7 @@ static void span_dealloc(PyObject *self) {
 }
 
 static void record(xpr_span *span, uint64_t end, uint32_t generation) {
-    struct xpr_log *log = xpr_log_here(generation);
+    struct xpr_log *log = xpr_log_greeted(generation);
     if (!log && !(log = xpr_log_slow(generation))) return;
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = span->start;
@@ -96,7 +96,7 @@ void xpr_span_enter(xpr_span *span) {
         return;
     }
     if (!generation) return;
-    struct xpr_log *log = xpr_log_here(generation);
+    struct xpr_log *log = xpr_log_greeted(generation);
     if (!log) {
         log = xpr_log_slow(generation);
         if (!log) return;
@@ -266,7 +266,7 @@ static void record_now(uint8_t kind, PyObject *name, PyObject *const *values, ui
                        uint64_t duration, uint8_t flags) {
     uint32_t generation = xpr_recording();
     if (!generation) return;
-    struct xpr_log *log = xpr_log_here(generation);
+    struct xpr_log *log = xpr_log_greeted(generation);
     if (!log && !(log = xpr_log_slow(generation))) return;
     xpr_span lent = {.name = name, .kwnames = kwnames, .values = (PyObject **)values, .count = count, .kind = kind};
     struct xpr_event slots[XPR_MAX_SLOTS];

@@ -54,6 +54,11 @@ uint64_t xpr_take_reentered(void); /* and begins to count anew */
 
 /* recorder_values.c: none of these leaves an exception set. */
 struct xpr_log *xpr_log_slow(uint32_t generation);
+/* The calling thread's log if it is set up for the capture and the thread hook has run, else NULL: then xpr_log_slow. */
+static inline struct xpr_log *xpr_log_greeted(uint32_t generation) {
+    struct xpr_log *log = xpr_log_here(generation);
+    return __builtin_expect(log && log->greeted, 1) ? log : NULL;
+}
 uint32_t xpr_name_id(PyObject *name, uint32_t generation, unsigned kind);
 /* Fills the slots' name, schema and values. Returns how many slots the event takes. */
 unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t generation);

@@ -278,9 +278,13 @@ struct xpr_log *xpr_log_slow(uint32_t generation) {
     PyObject *name = python_thread_name();
     const char *utf8 = name ? PyUnicode_AsUTF8(name) : NULL;
     PyErr_Clear();
-    struct xpr_log *log = xpr_log_begin(generation, utf8);
+    struct xpr_log *log = xpr_log_here(generation); /* there is one if the thread's first event came through trace.h */
+    if (!log) log = xpr_log_begin(generation, utf8);
     Py_XDECREF(name);
-    if (log) xpr_call_thread_hook();
+    if (log) {
+        log->greeted = true;
+        xpr_call_thread_hook();
+    }
     PyErr_Restore(type, value, traceback);
     /* The hook is the program's code: it may have stopped the capture, or started another. */
     return log ? xpr_log_here(generation) : NULL;
