@@ -51,6 +51,26 @@ xpr_span *xpr_span_new(PyTypeObject *type, uint8_t kind, PyObject *name, PyObjec
     return span;
 }
 
+xpr_span *xpr_span_lend(uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count, PyObject *kwnames) {
+    if (!free_spans && !add_slab()) return NULL;
+    xpr_span *span = free_spans;
+    free_spans = span->next_free;
+    span->name = name;
+    span->kwnames = kwnames;
+    span->values = (PyObject **)values;
+    span->count = count;
+    span->kind = kind;
+    span->generation = 0;
+    span->depth = 0;
+    span->marker = NULL;
+    return span;
+}
+
+void xpr_span_give_back(xpr_span *span) {
+    span->next_free = free_spans;
+    free_spans = span;
+}
+
 static void span_dealloc(PyObject *self) {
     xpr_span *span = (xpr_span *)self;
     PyObject *name = span->name, *kwnames = span->kwnames, *marker = span->marker, **values = span->values;

@@ -45,6 +45,10 @@ extern PyTypeObject xpr_trace_type, xpr_step_type;
 /* A new span of the kind. values: `count` of them; both they and the keys are kept, unread. NULL: MemoryError is set. */
 xpr_span *xpr_span_new(PyTypeObject *type, uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count,
                        PyObject *kwnames);
+/* A span for one entry and one exit in C, which is no Python object: it borrows all that it is given until it is given
+ * back. NULL, and no exception set: no memory. */
+xpr_span *xpr_span_lend(uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count, PyObject *kwnames);
+void xpr_span_give_back(xpr_span *span);
 void xpr_span_enter(xpr_span *span);
 void xpr_span_exit(xpr_span *span);
 /* Adds every span that is open in the capture to the shard, with no duration. */

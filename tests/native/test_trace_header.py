@@ -1,4 +1,4 @@
-"""xprof_py/trace.h as its users meet it: compiled without warnings, linked with nothing, found in any order of loading."""
+"""xprof_py/trace.h as its users meet it: compiled without warnings, linked with nothing, in any order of loading."""
 
 from __future__ import annotations
 
