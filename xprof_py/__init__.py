@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xprof_py import _native
-from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, step, trace, wrap_input
+from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, set_filter, step, trace, wrap_input
 from xprof_py.session import capture
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "load",
     "mark",
     "scope",
+    "set_filter",
     "step",
     "trace",
     "wrap_input",

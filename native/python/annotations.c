@@ -115,7 +115,7 @@ void xpr_span_enter(xpr_span *span) {
         span->generation = 0;
         return;
     }
-    if (!generation) return;
+    if (!generation || (xpr_filtering && !xpr_wanted(span))) return;
     struct xpr_log *log = xpr_log_greeted(generation);
     if (!log) {
         log = xpr_log_slow(generation);
@@ -286,9 +286,10 @@ static void record_now(uint8_t kind, PyObject *name, PyObject *const *values, ui
                        uint64_t duration, uint8_t flags) {
     uint32_t generation = xpr_recording();
     if (!generation) return;
+    xpr_span lent = {.name = name, .kwnames = kwnames, .values = (PyObject **)values, .count = count, .kind = kind};
+    if (xpr_filtering && !xpr_wanted(&lent)) return;
     struct xpr_log *log = xpr_log_greeted(generation);
     if (!log && !(log = xpr_log_slow(generation))) return;
-    xpr_span lent = {.name = name, .kwnames = kwnames, .values = (PyObject **)values, .count = count, .kind = kind};
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = xpr_clock_now();
     slots[0].duration = duration;
@@ -407,6 +408,6 @@ int xpr_add_spans(PyObject *module) {
 
 int xpr_py_add_recorder(PyObject *module) {
     if (xpr_add_values(module) < 0 || xpr_add_spans(module) < 0) return -1;
-    if (xpr_add_decorated(module) < 0 || xpr_add_sampler(module) < 0) return -1;
+    if (xpr_add_decorated(module) < 0 || xpr_add_sampler(module) < 0 || xpr_add_filter(module) < 0) return -1;
     return xpr_add_session(module);
 }

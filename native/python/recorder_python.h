@@ -81,6 +81,10 @@ void xpr_exit_step_marker(PyObject *marker);
 /* The name of a step: its name argument or "train". New reference. */
 PyObject *xpr_step_name(const xpr_span *step);
 
+/* recorder_filter.c: whether a filter is set, and then whether it lets the span or mark through. */
+extern bool xpr_filtering;
+bool xpr_wanted(const xpr_span *span);
+
 /* stack_sampler.c: a thread that records its first step or input span offers itself to the stack sampler. */
 void xpr_sampler_offer(struct xpr_log *log);
 
@@ -88,6 +92,7 @@ int xpr_add_values(PyObject *module);
 int xpr_add_spans(PyObject *module);
 int xpr_add_decorated(PyObject *module);
 int xpr_add_session(PyObject *module);
+int xpr_add_filter(PyObject *module);
 int xpr_add_sampler(PyObject *module);
 
 #endif
