@@ -125,8 +125,8 @@ class XlaProfiler:
     def step_marker() -> Callable[..., Any]:
         """What makes XLA's own step marker: called as ``(name, step_num=..., xprof_tid=...)`` it is a context manager.
 
-        ``xprof_tid`` is the thread, which XSpace lines do not name. ``jax.profiler.StepTraceAnnotation`` adds nothing to
-        its base but ``_r=1``, XSpace's stat of a step, and takes as long again to do so: it is left out where it can be.
+        ``xprof_tid`` is the thread, which XSpace lines do not name. ``jax.profiler.StepTraceAnnotation`` adds to its
+        base only ``_r=1``, XSpace's stat of a step, and takes as long again for it: it is passed over where it can be.
         """
         profiler = sys.modules["jax"].profiler
         annotation = profiler.TraceAnnotation
