@@ -46,7 +46,7 @@ def build(folder: Path) -> Any:
     command = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", "-pthread", "-I", xprof_py.get_include()]
     subprocess.run([*command, str(FOLDER / "c_pair.c"), "-o", str(library)], check=True)
     loaded = ctypes.CDLL(str(library))
-    for name in ("pair_ns", "bare_ns", "threads_pair_ns"):
+    for name in ("pair_ns", "bare_ns", "cpu_clock_ns", "threads_pair_ns"):
         function = getattr(loaded, name)
         function.restype = ctypes.c_double
         function.argtypes = [ctypes.c_int, ctypes.c_long] if name == "threads_pair_ns" else [ctypes.c_long]
@@ -58,6 +58,9 @@ def c_pair(library: Any, folder: Path, rounds: int) -> None:
     for state in ("off", "on"):
         if state == "on":
             _native.recorder_start(folder / "pair.xpr")
+            for _ in range(10):  # the whole ring once: its memory comes at the first touch
+                library.pair_ns(PAIRS)
+                time.sleep(0.06)
         pairs, ratios, two_threads = [], [], []
         for _ in range(rounds):
             pair, bare = library.pair_ns(PAIRS), library.bare_ns(PAIRS)
@@ -72,6 +75,8 @@ def c_pair(library: Any, folder: Path, rounds: int) -> None:
             f"  {state:4} {told(Spread.of(pairs))}   / two bare clock reads {told(Spread.of(ratios), 2)}"
             f"   on two threads at once / on one {told(Spread.of(two_threads), 2)}"
         )
+    clocks = Spread.of([library.cpu_clock_ns(PAIRS // 20) for _ in range(rounds)])
+    print(f"  two reads of the thread's CPU clock, which a recorded step makes: {told(clocks, 0)}")
 
 
 def drainer_cpu_ns() -> int:

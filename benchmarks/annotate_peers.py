@@ -117,9 +117,8 @@ def run_peer(name: str, rounds: int) -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for (case, peer, ours, compared), (_, _, ours_on, compared_on) in zip(off, on, strict=True):
-        print(
-            f"  {case:38}{peer.middle:8.0f}{ours.middle:8.0f}   {told(compared)}{ours_on.middle:8.0f}   {told(compared_on)}"
-        )
+        print(f"  {case:38}{peer.middle:8.0f}{ours.middle:8.0f}   {told(compared)}", end="")
+        print(f"{ours_on.middle:8.0f}   {told(compared_on)}")
 
 
 def told(compared: Spread) -> str:

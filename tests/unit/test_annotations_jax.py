@@ -111,7 +111,7 @@ def test_the_marker_of_a_step_says_what_jax_s_own_says(tmp_path: Path) -> None:
     jax.profiler.stop_trace()
     (file,) = tmp_path.rglob("*.xplane.pb")
     found = {
-        event.name: {key: value for key, value in event.stats}
+        event.name: dict(event.stats)
         for plane in jax.profiler.ProfileData.from_file(str(file)).planes
         for line in plane.lines
         for event in line.events
