@@ -129,13 +129,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--in-this-process", choices=PEERS, help=argparse.SUPPRESS)
-    parser.add_argument("peer", nargs="*", choices=[[], *PEERS], default=list(PEERS))
+    parser.add_argument("peers", nargs="*", metavar="PEER", help=", ".join(PEERS))
     arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.peers) - set(PEERS)):
+        parser.error(f"no peer called {', '.join(unknown)}")
     if arguments.in_this_process:
         run_peer(arguments.in_this_process, arguments.rounds)
         return 0
     print(f"  {'':38}{'peer ns':>8}{'ours':>8}   ours off / peer      {'ours on':>8}   ours on / peer")
-    for name in arguments.peer:
+    for name in arguments.peers or PEERS:
         command = [sys.executable, str(Path(__file__)), "--in-this-process", name, "--rounds", str(arguments.rounds)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
