@@ -80,11 +80,12 @@ def measure(folder: Path) -> list[Counter[str]]:
     """Per function, one count for each case off, then for each on."""
     program = PROGRAM.format(cases=CASES, path=str(folder / "x.xpr"), times=TIMES)
     command = ["valgrind", "--tool=callgrind", "--dump-before=os_getpgrp", "--dump-instr=no", "--compress-strings=yes"]
-    command += ["--compress-pos=no", f"--callgrind-out-file={folder / 'out'}", sys.executable]
+    command += ["--separate-threads=yes", "--compress-pos=no", f"--callgrind-out-file={folder / 'out'}", sys.executable]
     done = subprocess.run([*command, "-c", program], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    dumps = sorted(folder.glob("out.*"), key=lambda path: int(path.suffix[1:]))
+    # The main thread's alone, not the drainer's.
+    dumps = sorted(folder.glob("out.*-01"), key=lambda path: int(path.name.split(".")[1].split("-")[0]))
     # Before each mark one dump: those with an even number are the timed loops.
     return [counted(dump) for dump in dumps[1::2]][: 2 * len(CASES)]
 
