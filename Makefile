@@ -1,5 +1,6 @@
 # Every target sets up its own environment: with uv where it is there, else with venv and pip.
-#   make demo | test | test-gpu | properties | lint | bench | clean        PYTHON=python3.12 takes another interpreter
+#   make demo | test | test-gpu | properties | lint | bench | bench-annotate | clean
+# PYTHON=python3.12 takes another interpreter.
 PYTHON ?= python3
 # Each interpreter has an environment of its own, so that PYTHON=... never tests the wrong one.
 VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(subst /,_,$(patsubst /%,%,$(PYTHON))))
@@ -16,7 +17,7 @@ else
   INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: demo test test-gpu properties lint bench clean install
+.PHONY: demo test test-gpu properties lint bench bench-annotate clean install
 
 $(BIN)/python:
 	$(MAKE_VENV)
@@ -61,6 +62,22 @@ lint: $(VENV)/installed $(VENV)/lint-installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
+
+# What one annotation costs: beside JAX's, in C, in instructions, and beside the packages in BENCH_PEERS, which get an environment
+# of their own. BENCH_PEERS= leaves them out.
+BENCH_PEERS ?= nvtx opentelemetry-sdk ittapi viztracer
+PEERS := build/bench-peers
+
+$(PEERS)/installed: pyproject.toml $(NATIVE)
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check . $(BENCH_PEERS)
+	@touch $@
+
+bench-annotate: $(VENV)/installed $(if $(BENCH_PEERS),$(PEERS)/installed)
+	$(BIN)/python benchmarks/annotate.py
+	$(BIN)/python benchmarks/annotate_native.py
+	$(if $(BENCH_PEERS),PYTHONSAFEPATH=1 PYTHONPATH=benchmarks $(PEERS)/bin/python benchmarks/annotate_peers.py)
+	$(if $(shell command -v valgrind),$(BIN)/python benchmarks/annotate_instructions.py,@echo 'no valgrind: instructions not counted')
 
 clean:
 	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis runs/demo runs/demo-fast-input

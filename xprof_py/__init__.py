@@ -7,9 +7,11 @@ first use.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, step, trace, wrap_input
+from xprof_py import _native
+from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, set_filter, step, trace, wrap_input
 from xprof_py.session import capture
 
 __all__ = [
@@ -17,14 +19,21 @@ __all__ = [
     "capture",
     "checkpoint",
     "counter",
+    "get_include",
     "input_wait",
     "load",
     "mark",
     "scope",
+    "set_filter",
     "step",
     "trace",
     "wrap_input",
 ]
+
+
+def get_include() -> str:
+    """The folder that a C or C++ compiler needs (``-I``) for ``#include "xprof_py/trace.h"``."""
+    return str(Path(_native.__file__).parent / "include")
 
 
 def __getattr__(name: str) -> Any:

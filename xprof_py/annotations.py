@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from xprof_py import _native
@@ -15,7 +16,20 @@ from xprof_py._native import checkpoint, counter, input_wait, mark, step, trace
 from xprof_py.decorated import own_name, wrap_suspending
 from xprof_py.inputs import wrap_input
 
-__all__ = ["checkpoint", "counter", "input_wait", "mark", "scope", "step", "trace", "wrap_input"]
+__all__ = ["checkpoint", "counter", "input_wait", "mark", "scope", "set_filter", "step", "trace", "wrap_input"]
+
+
+def set_filter(level: int | None = None, categories: Iterable[str] | None = None) -> None:
+    """Record only some spans and marks, from their next start on; may be called at any time, also while recording.
+
+    ``level``: those whose argument ``level=`` is higher are left out; None for no limit. ``categories``: those whose
+    argument ``category=`` is a text not among these are left out; None for no limit. What says no level or category is
+    always recorded, and so are steps, waits for input, checkpoints and counters: the breakdown rests on them.
+    Raises TypeError for another type.
+    """
+    if isinstance(categories, str):
+        raise TypeError("categories: a list of texts, not one text")
+    _native.set_filter(level, categories)
 
 
 class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("attn")`)

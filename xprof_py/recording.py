@@ -228,7 +228,7 @@ class Recording:
             "host_tracer_level": self.settings.host_tracer_level,
             "start": clock_pair(),
         }
-        _native.set_step_marker(self._xla.step_marker)
+        _native.set_step_marker(self._xla.step_marker())
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
         if tid in self._threads or (self._stacks.running and tid == threading.main_thread().native_id):

@@ -51,6 +51,26 @@ xpr_span *xpr_span_new(PyTypeObject *type, uint8_t kind, PyObject *name, PyObjec
     return span;
 }
 
+xpr_span *xpr_span_lend(uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count, PyObject *kwnames) {
+    if (!free_spans && !add_slab()) return NULL;
+    xpr_span *span = free_spans;
+    free_spans = span->next_free;
+    span->name = name;
+    span->kwnames = kwnames;
+    span->values = (PyObject **)values;
+    span->count = count;
+    span->kind = kind;
+    span->generation = 0;
+    span->depth = 0;
+    span->marker = NULL;
+    return span;
+}
+
+void xpr_span_give_back(xpr_span *span) {
+    span->next_free = free_spans;
+    free_spans = span;
+}
+
 static void span_dealloc(PyObject *self) {
     xpr_span *span = (xpr_span *)self;
     PyObject *name = span->name, *kwnames = span->kwnames, *marker = span->marker, **values = span->values;
@@ -74,7 +94,7 @@ static void span_dealloc(PyObject *self) {
 }
 
 static void record(xpr_span *span, uint64_t end, uint32_t generation) {
-    struct xpr_log *log = xpr_log_here(generation);
+    struct xpr_log *log = xpr_log_greeted(generation);
     if (!log && !(log = xpr_log_slow(generation))) return;
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = span->start;
@@ -95,8 +115,8 @@ void xpr_span_enter(xpr_span *span) {
         span->generation = 0;
         return;
     }
-    if (!generation) return;
-    struct xpr_log *log = xpr_log_here(generation);
+    if (!generation || (xpr_filtering && !xpr_wanted(span))) return;
+    struct xpr_log *log = xpr_log_greeted(generation);
     if (!log) {
         log = xpr_log_slow(generation);
         if (!log) return;
@@ -266,9 +286,10 @@ static void record_now(uint8_t kind, PyObject *name, PyObject *const *values, ui
                        uint64_t duration, uint8_t flags) {
     uint32_t generation = xpr_recording();
     if (!generation) return;
-    struct xpr_log *log = xpr_log_here(generation);
-    if (!log && !(log = xpr_log_slow(generation))) return;
     xpr_span lent = {.name = name, .kwnames = kwnames, .values = (PyObject **)values, .count = count, .kind = kind};
+    if (xpr_filtering && !xpr_wanted(&lent)) return;
+    struct xpr_log *log = xpr_log_greeted(generation);
+    if (!log && !(log = xpr_log_slow(generation))) return;
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = xpr_clock_now();
     slots[0].duration = duration;
@@ -387,6 +408,6 @@ int xpr_add_spans(PyObject *module) {
 
 int xpr_py_add_recorder(PyObject *module) {
     if (xpr_add_values(module) < 0 || xpr_add_spans(module) < 0) return -1;
-    if (xpr_add_decorated(module) < 0 || xpr_add_sampler(module) < 0) return -1;
+    if (xpr_add_decorated(module) < 0 || xpr_add_sampler(module) < 0 || xpr_add_filter(module) < 0) return -1;
     return xpr_add_session(module);
 }

@@ -1,5 +1,6 @@
 /* The one extension module, xprof_py._native. */
 #include "module.h"
+#include "recorder/trace_table.h"
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "xprof_py._native", "C core of xprof_py: recorder, decoders and kernels.", -1, NULL,
@@ -14,5 +15,6 @@ PyMODINIT_FUNC PyInit__native(void) {
         Py_DECREF(module);
         return NULL;
     }
+    xpr_publish_trace_table();
     return module;
 }

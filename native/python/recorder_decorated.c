@@ -20,25 +20,22 @@ static PyTypeObject decorated_type;
 static PyObject *decorated_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     decorated *d = (decorated *)self;
     if (!xpr_recording()) return PyObject_Vectorcall(d->function, args, nargsf, kwnames);
-    xpr_span *span = xpr_span_new(&xpr_trace_type, d->kind, d->name, &PyTuple_GET_ITEM(d->values, 0),
-                                  (uint32_t)PyTuple_GET_SIZE(d->values), d->kwnames);
-    if (!span) {
-        PyErr_Clear();
-        return PyObject_Vectorcall(d->function, args, nargsf, kwnames);
-    }
+    /* Whoever calls holds this object, and so its name and values, until the call is over. */
+    xpr_span *span = xpr_span_lend(d->kind, d->name, &PyTuple_GET_ITEM(d->values, 0), (uint32_t)PyTuple_GET_SIZE(d->values),
+                                   d->kwnames);
+    if (!span) return PyObject_Vectorcall(d->function, args, nargsf, kwnames);
     xpr_span_enter(span);
     PyObject *result = PyObject_Vectorcall(d->function, args, nargsf, kwnames);
     if (result) {
         xpr_span_exit(span);
-        Py_DECREF(span);
     } else {
         /* What the recorder does on the way out must neither see nor change the function's exception. */
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         xpr_span_exit(span);
-        Py_DECREF(span);
         PyErr_Restore(type, value, traceback);
     }
+    xpr_span_give_back(span);
     return result;
 }
 

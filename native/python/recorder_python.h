@@ -45,6 +45,10 @@ extern PyTypeObject xpr_trace_type, xpr_step_type;
 /* A new span of the kind. values: `count` of them; both they and the keys are kept, unread. NULL: MemoryError is set. */
 xpr_span *xpr_span_new(PyTypeObject *type, uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count,
                        PyObject *kwnames);
+/* A span for one entry and one exit in C, which is no Python object: it borrows all that it is given until it is given
+ * back. NULL, and no exception set: no memory. */
+xpr_span *xpr_span_lend(uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count, PyObject *kwnames);
+void xpr_span_give_back(xpr_span *span);
 void xpr_span_enter(xpr_span *span);
 void xpr_span_exit(xpr_span *span);
 /* Adds every span that is open in the capture to the shard, with no duration. */
@@ -54,6 +58,11 @@ uint64_t xpr_take_reentered(void); /* and begins to count anew */
 
 /* recorder_values.c: none of these leaves an exception set. */
 struct xpr_log *xpr_log_slow(uint32_t generation);
+/* The calling thread's log if it is set up for the capture and the thread hook has run, else NULL: then xpr_log_slow. */
+static inline struct xpr_log *xpr_log_greeted(uint32_t generation) {
+    struct xpr_log *log = xpr_log_here(generation);
+    return __builtin_expect(log && log->greeted, 1) ? log : NULL;
+}
 uint32_t xpr_name_id(PyObject *name, uint32_t generation, unsigned kind);
 /* Fills the slots' name, schema and values. Returns how many slots the event takes. */
 unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t generation);
@@ -72,6 +81,10 @@ void xpr_exit_step_marker(PyObject *marker);
 /* The name of a step: its name argument or "train". New reference. */
 PyObject *xpr_step_name(const xpr_span *step);
 
+/* recorder_filter.c: whether a filter is set, and then whether it lets the span or mark through. */
+extern bool xpr_filtering;
+bool xpr_wanted(const xpr_span *span);
+
 /* stack_sampler.c: a thread that records its first step or input span offers itself to the stack sampler. */
 void xpr_sampler_offer(struct xpr_log *log);
 
@@ -79,6 +92,7 @@ int xpr_add_values(PyObject *module);
 int xpr_add_spans(PyObject *module);
 int xpr_add_decorated(PyObject *module);
 int xpr_add_session(PyObject *module);
+int xpr_add_filter(PyObject *module);
 int xpr_add_sampler(PyObject *module);
 
 #endif

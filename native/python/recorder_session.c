@@ -8,6 +8,7 @@
 PyObject *xpr_step_listener, *xpr_step_marker;
 static PyObject *thread_hook, *name_hook;
 static uint64_t hook_errors;
+static PyObject *marker_keys, *name_enter, *name_exit;
 
 /* --- hooks ------------------------------------------------------------------------------------------------------ */
 
@@ -51,13 +52,29 @@ void xpr_call_step_listener(const char *what, const xpr_span *step) {
     Py_DECREF(listener);
 }
 
+/* The calling thread's id, asked of the system once per thread and capture: it is a system call. */
+static long thread_id(uint32_t generation) {
+    static _Thread_local uint32_t asked_in;
+    static _Thread_local long id;
+    if (asked_in != generation) {
+        id = (long)syscall(SYS_gettid);
+        asked_in = generation;
+    }
+    return id;
+}
+
 PyObject *xpr_enter_step_marker(const xpr_span *step) {
     PyObject *factory = Py_NewRef(xpr_step_marker);
     PyObject *name = xpr_step_name(step);
-    PyObject *marker = PyObject_CallFunctionObjArgs(factory, name, step->values[0], NULL);
+    PyObject *tid = PyLong_FromLong(thread_id(step->generation));
+    PyObject *arguments[] = {NULL, name, step->values[0], tid};
+    PyObject *marker = tid ? PyObject_Vectorcall(factory, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, marker_keys) : NULL;
+    Py_XDECREF(tid);
     Py_DECREF(name);
     Py_DECREF(factory);
-    PyObject *entered = marker ? PyObject_CallMethod(marker, "__enter__", NULL) : NULL;
+    PyObject *itself[] = {NULL, marker};
+    PyObject *entered =
+        marker ? PyObject_VectorcallMethod(name_enter, itself + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL) : NULL;
     if (!entered) {
         swallow();
         Py_CLEAR(marker);
@@ -67,7 +84,8 @@ PyObject *xpr_enter_step_marker(const xpr_span *step) {
 }
 
 void xpr_exit_step_marker(PyObject *marker) {
-    finish_call(PyObject_CallMethod(marker, "__exit__", "OOO", Py_None, Py_None, Py_None));
+    PyObject *arguments[] = {NULL, marker, Py_None, Py_None, Py_None};
+    finish_call(PyObject_VectorcallMethod(name_exit, arguments + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
     Py_DECREF(marker);
 }
 
@@ -195,8 +213,18 @@ static PyMethodDef functions[] = {
      "end is, also while nothing records."},
     {"set_step_marker", set_step_marker, METH_O,
      "set_step_marker(factory, /)\n--\n\n"
-     "While recording, factory(name, number) makes a context manager that is entered and left inside each step."},
+     "While recording, factory(name, step_num=number, xprof_tid=the OS's thread id) makes a context manager that is\n"
+     "entered and left inside each step."},
     {NULL, NULL, 0, NULL},
 };
 
-int xpr_add_session(PyObject *module) { return PyModule_AddFunctions(module, functions); }
+int xpr_add_session(PyObject *module) {
+    PyObject *step_num = PyUnicode_InternFromString("step_num"), *tid = PyUnicode_InternFromString("xprof_tid");
+    marker_keys = step_num && tid ? PyTuple_Pack(2, step_num, tid) : NULL;
+    Py_XDECREF(step_num);
+    Py_XDECREF(tid);
+    name_enter = PyUnicode_InternFromString("__enter__");
+    name_exit = PyUnicode_InternFromString("__exit__");
+    if (!marker_keys || !name_enter || !name_exit) return -1;
+    return PyModule_AddFunctions(module, functions);
+}

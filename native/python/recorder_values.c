@@ -119,21 +119,36 @@ static unsigned encode_long(PyObject *value, uint64_t *bits) {
     return 0;
 }
 
+/* What nearly every argument is, first and without a call: an int of one digit, whose value lies in the object itself. */
+static inline bool small_long(PyObject *value, uint64_t *bits) {
+    if (!PyLong_CheckExact(value)) return false;
+#if PY_VERSION_HEX >= 0x030C0000
+    if (!PyUnstable_Long_IsCompact((PyLongObject *)value)) return false;
+    *bits = (uint64_t)(int64_t)PyUnstable_Long_CompactValue((PyLongObject *)value);
+#else
+    Py_ssize_t digits = Py_SIZE(value); /* negative: of a negative number */
+    if (digits < -1 || digits > 1) return false;
+    *bits = (uint64_t)(digits * (int64_t)((PyLongObject *)value)->ob_digit[0]);
+#endif
+    return true;
+}
+
 static unsigned encode_value(PyObject *value, uint32_t generation, uint64_t *bits) {
     unsigned kind = 0;
+    if (small_long(value, bits)) return XPR_ARG_INT;
+    if (PyFloat_Check(value)) {
+        double number = PyFloat_AS_DOUBLE(value);
+        memcpy(bits, &number, sizeof number);
+        return XPR_ARG_DOUBLE;
+    }
     if (PyBool_Check(value)) {
         *bits = value == Py_True;
         return XPR_ARG_BOOL;
     }
-    if (PyLong_Check(value)) {
+    if (PyLong_Check(value))
         kind = encode_long(value, bits);
-    } else if (PyFloat_Check(value)) {
-        double number = PyFloat_AS_DOUBLE(value);
-        memcpy(bits, &number, sizeof number);
-        return XPR_ARG_DOUBLE;
-    } else if (!PyUnicode_Check(value)) {
+    else if (!PyUnicode_Check(value))
         kind = encode_numpy(value, bits);
-    }
     if (kind) return kind;
     bool is_new;
     *bits = string_id(value, generation, XPR_USE_TEXT, &is_new);
@@ -206,7 +221,7 @@ unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t gene
     slots[0].value = 0;
     if (span->count == 0) return 1;
 
-    uint64_t bits[XPR_MAX_ARGS] = {0};
+    uint64_t bits[XPR_MAX_ARGS];
     uint64_t kinds = 0;
     unsigned count = 0;
     for (Py_ssize_t i = 0; i < span->count; i++) {
@@ -278,9 +293,13 @@ struct xpr_log *xpr_log_slow(uint32_t generation) {
     PyObject *name = python_thread_name();
     const char *utf8 = name ? PyUnicode_AsUTF8(name) : NULL;
     PyErr_Clear();
-    struct xpr_log *log = xpr_log_begin(generation, utf8);
+    struct xpr_log *log = xpr_log_here(generation); /* there is one if the thread's first event came through trace.h */
+    if (!log) log = xpr_log_begin(generation, utf8);
     Py_XDECREF(name);
-    if (log) xpr_call_thread_hook();
+    if (log) {
+        log->greeted = true;
+        xpr_call_thread_hook();
+    }
     PyErr_Restore(type, value, traceback);
     /* The hook is the program's code: it may have stopped the capture, or started another. */
     return log ? xpr_log_here(generation) : NULL;

@@ -22,6 +22,7 @@ struct xpr_log {
     _Atomic uint32_t generation;
     uint32_t index; /* of the thread in the shard */
     bool sampled;   /* the stack sampler knows the thread */
+    bool greeted;   /* the caller's hook for new threads has run; not where the first event came through trace.h */
     _Atomic uint64_t accepted, dropped_ring;
     atomic_bool dead; /* the thread has ended */
 

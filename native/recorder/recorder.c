@@ -210,7 +210,7 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         }
         map_ring(log);
         log->index = capture.threads++;
-        log->sampled = false;
+        log->sampled = log->greeted = false;
         log->reported_drops = 0;
         log->seen_tail = atomic_load(&log->head);
         atomic_store(&log->tail, log->seen_tail);

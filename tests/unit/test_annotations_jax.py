@@ -10,6 +10,7 @@ import pytest
 
 from xprof_py import _native, annotations
 from xprof_py.annotations import scope, trace
+from xprof_py.collectors.xla import XlaProfiler
 from xprof_py.postprocess.readers.shard import read_shard
 
 jax = pytest.importorskip("jax", reason="jax is not installed: the extra `test` brings it")
@@ -96,3 +97,26 @@ def test_a_pause_for_garbage_while_jax_traces_is_no_span_of_the_program(path: Pa
     _native.recorder_stop()
     assert "gc" in read_shard(path)["events"]["name"].to_pylist()
     assert not annotations._warned
+
+
+def test_the_marker_of_a_step_says_what_jax_s_own_says(tmp_path: Path) -> None:
+    """The marker is made past StepTraceAnnotation's constructor, so it is compared with what that one writes."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    jax.profiler.start_trace(str(tmp_path), profiler_options=options)
+    with jax.profiler.StepTraceAnnotation("theirs", step_num=3, xprof_tid=5):
+        pass
+    with XlaProfiler.step_marker()("ours", step_num=3, xprof_tid=5):
+        pass
+    jax.profiler.stop_trace()
+    (file,) = tmp_path.rglob("*.xplane.pb")
+    found = {
+        event.name: dict(event.stats)
+        for plane in jax.profiler.ProfileData.from_file(str(file)).planes
+        for line in plane.lines
+        for event in line.events
+        if event.name in ("ours", "theirs")
+    }
+    assert found["ours"] == found["theirs"]
+    assert found["ours"]["step_num"] == 3
+    assert found["ours"]["_r"] == 1

@@ -258,7 +258,7 @@ def test_hooks_that_fail_are_counted_and_harm_nobody(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the program's"), step(1):
         raise ValueError("the program's")
     assert _native.recorder_status()["hook_errors"] == 4
-    _native.set_step_marker(lambda name, number: Marker())
+    _native.set_step_marker(lambda name, **_: Marker())
     with step(2):
         pass
     totals = _native.recorder_stop()
@@ -306,8 +306,9 @@ def test_the_step_marker_lies_inside_the_step(tmp_path: Path) -> None:
     calls: list[Any] = []
 
     class Marker:
-        def __init__(self, name: str, number: int) -> None:
-            calls.append((name, number))
+        def __init__(self, name: str, *, step_num: int, xprof_tid: int) -> None:
+            assert xprof_tid == threading.get_native_id()
+            calls.append((name, step_num))
 
         def __enter__(self) -> None:
             mark("marker in")

@@ -1,0 +1,116 @@
+#define _GNU_SOURCE
+#define XPROF_PY_RECORDER
+#include "recorder/trace_table.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdlib.h>
+
+#include "recorder/recorder.h"
+#include "xprof_py/trace.h"
+
+/* Numbers of schema.Kind. */
+enum { SPAN = 1, MARK = 5, COUNTER = 6 };
+
+static struct xpr_log *log_of(uint32_t capture) {
+    struct xpr_log *log = xpr_log_here(capture);
+    return __builtin_expect(log != NULL, 1) ? log : xpr_log_begin(capture, NULL);
+}
+
+/* What a site's state holds: its name in bits 0-23, its schema in 24-39, the low bits of the capture's number in 40-63. */
+static uint64_t capture_bits(uint32_t capture) { return (uint64_t)capture << 40; }
+
+static __attribute__((noinline)) uint64_t intern_site(xprof_py_site *site, uint32_t capture, unsigned kind) {
+    uint32_t name = xpr_intern(site->name, strlen(site->name), XPR_USE_NAME, NULL);
+    const char *key_text = kind == COUNTER ? "value" : site->key;
+    uint32_t schema = 0;
+    if (key_text) {
+        uint32_t key = xpr_intern(key_text, strlen(key_text), XPR_USE_NAME, NULL);
+        schema = xpr_intern_schema(&key, 1, kind == COUNTER ? XPR_ARG_DOUBLE : XPR_ARG_INT);
+    }
+    uint64_t state = capture_bits(capture) | (uint64_t)schema << 24 | name;
+    /* What is past a limit is counted at every use, and so never kept. Threads may store the same state at once. */
+    if (name > XPR_MORE_TEXTS && (schema || !key_text)) __atomic_store_n(&site->state, state, __ATOMIC_RELAXED);
+    return state;
+}
+
+static inline void append(xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start, uint64_t duration,
+                          uint64_t value) {
+    struct xpr_log *log = log_of(capture);
+    if (!log) return;
+    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
+    if (__builtin_expect((state ^ capture_bits(capture)) >> 40 != 0 || !state, 0)) state = intern_site(site, capture, kind);
+    uint16_t schema = (uint16_t)(state >> 24);
+    struct xpr_event event = {
+        .start = start,
+        .duration = duration,
+        .name = (uint32_t)state & 0xFFFFFFu,
+        .kind = (uint8_t)kind,
+        .flags = 1,
+        .schema = schema,
+        .value = schema ? value : 0,
+    };
+    xpr_log_append(log, &event, 1);
+}
+
+static uint64_t now(void) { return xpr_clock_now(); }
+
+static void end(xprof_py_site *site, uint64_t start, uint32_t capture, int64_t value) {
+    uint64_t stop = xpr_clock_now();
+    if (capture == xpr_recording()) append(site, capture, SPAN, start, stop > start ? stop - start : 0, (uint64_t)value);
+}
+
+static void mark(xprof_py_site *site, int64_t value) {
+    uint32_t capture = xpr_recording();
+    if (capture) append(site, capture, MARK, xpr_clock_now(), 0, (uint64_t)value);
+}
+
+static void counter(xprof_py_site *site, double value) {
+    uint32_t capture = xpr_recording();
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (capture) append(site, capture, COUNTER, xpr_clock_now(), 0, bits);
+}
+
+__attribute__((visibility("default"))) extern const struct xprof_py_trace_table xprof_py_trace_table_v1;
+const struct xprof_py_trace_table xprof_py_trace_table_v1 = {
+    .version = 1,
+    .bytes = sizeof(struct xprof_py_trace_table),
+    .active = (const uint32_t *)&xpr_active,
+    .now = now,
+    .end = end,
+    .mark = mark,
+    .counter = counter,
+};
+
+/* Names of the loaded libraries: they are opened after the walk, which holds the loader's lock. */
+static int keep_name(struct dl_phdr_info *info, size_t size, void *names) {
+    (void)size;
+    size_t bytes = strlen(info->dlpi_name) + 1;
+    void *place = bytes > 1 ? xpr_bytes_add(names, bytes) : NULL;
+    if (place) memcpy(place, info->dlpi_name, bytes);
+    return 0;
+}
+
+static void attach(const char *library) {
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle) return;
+    /* Also finds the one of a library that it depends on, which is then told twice. */
+    struct xprof_py_trace_image *image = dlsym(handle, XPROF_PY_IMAGE_NAME);
+    if (image) {
+        image->table = &xprof_py_trace_table_v1;
+        __atomic_store_n(&image->active, xprof_py_trace_table_v1.active, __ATOMIC_RELEASE);
+    }
+    dlclose(handle);
+}
+
+void xpr_publish_trace_table(void) {
+    /* The extension is loaded for itself alone; opened once more for all, its one exported table can be found by name. */
+    Dl_info own;
+    if (dladdr(&xprof_py_trace_table_v1, &own)) dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
+    struct xpr_bytes names = {0};
+    dl_iterate_phdr(keep_name, &names);
+    attach(NULL); /* the program itself */
+    for (size_t at = 0; at < names.used; at += strlen((char *)names.data + at) + 1) attach((char *)names.data + at);
+    xpr_bytes_free(&names);
+}

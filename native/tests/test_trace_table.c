@@ -1,0 +1,105 @@
+/* trace.h against the recorder in one program: every event is counted, names past the limit too, captures do not mix. */
+#define _GNU_SOURCE
+#include "recorder/trace_table.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "recorder/recorder.h"
+#include "xprof_py/trace.h"
+
+#define CHECK(claim)                                                        \
+    do {                                                                    \
+        if (!(claim)) {                                                     \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
+            exit(1);                                                        \
+        }                                                                   \
+    } while (0)
+
+enum { THREADS = 4, EVENTS = 20000 };
+
+static char path[4096];
+XPROF_PY_SITE_KEY(shared, "shared", "n");
+XPROF_PY_SITE(level, "level");
+XPROF_PY_SITE(moment, "moment");
+
+static void start(void) { CHECK(xpr_recorder_start(path, 1u << 30, 4u << 20) == 0); }
+
+static struct xpr_report stop(void) {
+    struct xpr_report report;
+    xpr_recorder_off();
+    xpr_recorder_finish(30000000000, 0, 0, &report);
+    CHECK(report.finished && report.last_errno == 0);
+    return report;
+}
+
+static void *many(void *unused) {
+    for (int i = 0; i < EVENTS; i++) {
+        xprof_py_span span = xprof_py_begin();
+        xprof_py_end_value(&shared, span, i);
+    }
+    return unused;
+}
+
+static void test_not_published(void) {
+    CHECK(xprof_py_recording() == 0);
+    many(NULL);
+}
+
+static void test_threads_share_sites(void) {
+    start();
+    CHECK(xprof_py_recording() != 0);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, many, NULL) == 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    struct xpr_report report = stop();
+    CHECK(report.accepted + report.dropped_ring == THREADS * EVENTS);
+    CHECK(report.written == report.accepted && report.threads == THREADS);
+    CHECK(report.strings.strings == 4); /* the two that are always there, the name and its key */
+}
+
+static void test_captures_do_not_mix(void) {
+    xprof_py_span before = xprof_py_begin();
+    start();
+    xprof_py_end(&shared, before);
+    xprof_py_span across = xprof_py_begin();
+    CHECK(stop().accepted == 0);
+    start();
+    xprof_py_end(&shared, across);
+    xprof_py_mark(&moment);
+    xprof_py_counter(&level, 2.5);
+    struct xpr_report report = stop();
+    CHECK(report.written == 2 && report.strings.strings == 2 + 3); /* moment, level, value */
+    xprof_py_mark(&moment);
+    xprof_py_counter(&level, 2.5);
+}
+
+static void test_names_past_the_limit_are_counted(void) {
+    start();
+    static char texts[XPR_MAX_NAMES + 10][12];
+    for (int i = 0; i < XPR_MAX_NAMES + 10; i++) {
+        snprintf(texts[i], sizeof texts[i], "%d", i);
+        xprof_py_site site = {texts[i], NULL, 0};
+        for (int use = 0; use < 2; use++) xprof_py_mark(&site);
+    }
+    struct xpr_report report = stop();
+    CHECK(report.strings.strings == 2 + XPR_MAX_NAMES && report.strings.more_names == 2 * 10);
+    CHECK(report.accepted + report.dropped_ring == 2 * (XPR_MAX_NAMES + 10));
+}
+
+int main(void) {
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/trace_table.xpr", folder ? folder : "/tmp");
+    test_not_published();
+    xpr_publish_trace_table();
+    xpr_publish_trace_table(); /* twice does no harm */
+    CHECK(xprof_py_trace_v1.table != NULL && xprof_py_trace_v1.table->bytes == sizeof(struct xprof_py_trace_table));
+    test_threads_share_sites();
+    test_captures_do_not_mix();
+    test_names_past_the_limit_are_counted();
+    unlink(path);
+    return 0;
+}
