@@ -1,11 +1,13 @@
 /* A thread's Python frames, read from memory while the thread runs: no GIL, no signal, nothing that it could notice.
  *
- * One call of the kernel copies all that is needed: the thread's state, the address of its top frame, and twice, one behind
- * the other, its data stack (where its frames lie side by side, the outermost first) with the frames that lie elsewhere.
- * The two copies and the two tops must agree; only the top frame's instruction may have moved on. A frame also says itself
- * how it stands: `stacktop` is -1 while the interpreter works in it, and tells the depth of its values while it has called
- * another one or is done. So a frame that was left, and whose bytes lie there still, is not taken for the top, nor for
- * another's callee. What does not fit is read again, and counted as torn where it never fits.
+ * One call of the kernel copies all that is needed, within a microsecond: the thread's state, the address of its top
+ * frame, and twice, one behind the other, its data stack (where its frames lie side by side, the outermost first) with the
+ * frames that lie elsewhere. Meanwhile the thread goes on, so that what was copied first may be older. But a frame says
+ * itself how it stands: `stacktop` is -1 while the interpreter works in it, and tells the depth of its values while it has
+ * called another one or is done. So a frame that was left, and whose bytes lie there still, is not taken for the top, nor
+ * for another's callee; and neighbours are copied within a few ns, in which no thread leaves two functions and enters two
+ * others. That an interrupt falls between them shows in the time that the copying took, and in the second copy, which must
+ * hold the same functions. What does not fit is read again, and counted as torn where it never fits.
  *
  * Layouts are taken from the interpreter's own headers. They were checked for the versions below; every capture reads its
  * own thread's frames both ways first, and uses the GIL where they differ. */
@@ -22,10 +24,13 @@
 
 #include <stddef.h>
 
+#include "recorder/clock.h"
+
 enum {
     TRIES = 24,           /* of a thread that moves on */
     CHANGES = 64,         /* of where to look, in one look */
     MOST_STACK_BYTES = 16 << 10,
+    MORE_NS = 1000,       /* that a read may take beyond the quickest; then something came between */
     LOOSE_FORGOTTEN = 8,  /* frames elsewhere that are read in vain, before they are forgotten */
     CHUNK_HEAD = offsetof(_PyStackChunk, data),
     FRAME_BYTES = offsetof(_PyInterpreterFrame, localsplus),
@@ -62,7 +67,7 @@ struct chain {
     struct link links[XPR_MAX_LINKS];
 };
 
-enum collected { COLLECTED, LOOK_ELSEWHERE, INCONSISTENT, ENDED };
+enum collected { COLLECTED, LOOK_ELSEWHERE, INCONSISTENT, NOT_LISTED, ENDED };
 
 static struct xpr_memory memory;
 
@@ -115,18 +120,19 @@ static const uint8_t *frame_in(const struct xpr_watched *w, const uint8_t *copy,
     return NULL;
 }
 
-/* Whether a frame, as both copies have it, can be what its place in the chain says. */
-static bool fits(const _PyInterpreterFrame *one, const _PyInterpreterFrame *two, const _PyInterpreterFrame *callee) {
+/* Whether a frame, as both copies have it, can be what its place in the chain says. `is_still`: the top frame must not have
+ * moved at all. `callee`: NULL for the top frame. */
+static bool fits(const _PyInterpreterFrame *one, const _PyInterpreterFrame *two, const _PyInterpreterFrame *callee,
+                 bool callee_is_loose, bool is_still) {
     if (one->previous != two->previous || one->owner != two->owner) return false;
     if (IS_C(one)) return callee != NULL;
-    bool is_still = INSTRUCTION_OF(one) == INSTRUCTION_OF(two);
-    if (CODE_OF(one) != CODE_OF(two) || one->stacktop != two->stacktop) return false;
-#if PY_VERSION_HEX < 0x030C0000
-    if (one->is_entry != two->is_entry) return false;
-#endif
+    if (CODE_OF(one) != CODE_OF(two)) return false;
+    bool has_not_moved = INSTRUCTION_OF(one) == INSTRUCTION_OF(two) && one->stacktop == two->stacktop;
     /* The top: the interpreter works in it; else it is being left, and what it held thrown away. */
-    if (!callee) return one->stacktop == -1 || is_still;
-    return is_still && (CALLED_BY_C(callee, one) || one->stacktop >= 0);
+    if (!callee) return one->stacktop == -1 || (is_still && has_not_moved);
+    /* A callee elsewhere was copied somewhat later. */
+    if (callee_is_loose && !has_not_moved) return false;
+    return CALLED_BY_C(callee, one) || one->stacktop >= 0;
 }
 
 /* Adds the frames from `address` on that do not lie on the data stack, so that the next read finds them. */
@@ -142,57 +148,31 @@ static void find_loose(struct xpr_watched *w, uintptr_t address) {
     }
 }
 
-static enum collected collect(struct xpr_watched *w, struct chain *chain) {
-    struct xpr_place_in_memory places[5 + 2 * (1 + XPR_MAX_LINKS)];
-    PyThreadState state;
-    uintptr_t lister = 0, head = 0, head_after = 0;
-    if (!xpr_memory_read(&memory, places, places_of(w, places))) {
-        /* Something went away: ask the way anew. */
-        bool asked_all = w->head || w->back_link;
-        w->back_link = w->head = w->low = w->high = 0;
-        w->loose_count = 0;
-        return asked_all ? LOOK_ELSEWHERE : ENDED;
-    }
-    const uint8_t *at = memory.bytes;
-    memcpy(&state, at, sizeof state);
-    at += sizeof state;
-    if (w->back_link) memcpy(&lister, at, sizeof lister), at += sizeof lister;
-    if (state.id != w->id || state.thread_id != w->ident || state.interp != PyInterpreterState_Main()) return ENDED;
+/* What one read found, behind the state. */
+struct copies {
+    const uint8_t *first; /* the second lies behind it */
+    size_t bytes;         /* of one */
+    uintptr_t head, head_after;
+};
 
-    uintptr_t back_link = state.prev ? (uintptr_t)state.prev + offsetof(PyThreadState, next) : 0;
-    uintptr_t head_place = HEAD_OF(w->state, &state);
-    bool is_elsewhere = back_link != w->back_link || head_place != w->head;
-    w->back_link = back_link;
-    if (!is_plausible(head_place) || (back_link && !is_plausible(back_link))) return INCONSISTENT;
-    w->head = head_place;
-    is_elsewhere |= follow_data_stack(w, &state);
-    if (is_elsewhere) return LOOK_ELSEWHERE;
-    /* A state that was thrown away keeps its bytes for a while, but nobody lists it. */
-    if (back_link ? lister != (uintptr_t)w->state : PyInterpreterState_ThreadHead(PyInterpreterState_Main()) != w->state)
-        return INCONSISTENT;
-
-    memcpy(&head, at, sizeof head);
-    const uint8_t *first = at + sizeof head;
-    size_t copy_bytes = w->high - w->low + w->loose_count * (size_t)FRAME_BYTES;
-    memcpy(&head_after, first + 2 * copy_bytes, sizeof head_after);
-    if (head != head_after) return INCONSISTENT;
-
+/* The chain from the frame at `top` outwards. */
+static enum collected walk(struct xpr_watched *w, const struct copies *copies, uintptr_t top, struct chain *chain) {
     _PyInterpreterFrame one, two, callee;
     uint32_t loose_used = 0;
+    bool is_still = top == copies->head && top == copies->head_after, is_loose = false;
     chain->count = 0;
-    for (uintptr_t address = head; address; address = (uintptr_t)one.previous) {
-        if (chain->count == XPR_MAX_LINKS) break;
+    for (uintptr_t address = top; address && chain->count < XPR_MAX_LINKS; address = (uintptr_t)one.previous) {
+        bool callee_is_loose = is_loose;
         if (!is_plausible(address)) return INCONSISTENT;
-        bool is_loose;
-        const uint8_t *frame = frame_in(w, first, address, &is_loose);
+        const uint8_t *frame = frame_in(w, copies->first, address, &is_loose);
         if (!frame) {
             if (w->loose_count == XPR_MAX_LINKS) w->loose_count = 0;
             find_loose(w, address);
             return LOOK_ELSEWHERE;
         }
         memcpy(&one, frame, FRAME_BYTES);
-        memcpy(&two, frame + copy_bytes, FRAME_BYTES);
-        if (!fits(&one, &two, chain->count ? &callee : NULL)) return INCONSISTENT;
+        memcpy(&two, frame + copies->bytes, FRAME_BYTES);
+        if (!fits(&one, &two, chain->count ? &callee : NULL, callee_is_loose || is_loose, is_still)) return INCONSISTENT;
         chain->links[chain->count++] = (struct link){
             address, (uintptr_t)one.previous,
             {CODE_OF(&one), INSTRUCTION_OF(&one), one.owner == FRAME_OWNED_BY_GENERATOR}, IS_C(&one)};
@@ -210,18 +190,94 @@ static enum collected collect(struct xpr_watched *w, struct chain *chain) {
     return COLLECTED;
 }
 
+/* The frame before the one at `address`; 0 where that was not read. */
+static uintptr_t caller_of(const struct xpr_watched *w, const struct copies *copies, uintptr_t address) {
+    bool is_loose;
+    const uint8_t *frame = is_plausible(address) ? frame_in(w, copies->first, address, &is_loose) : NULL;
+    uintptr_t caller = 0;
+    if (frame) memcpy(&caller, frame + offsetof(_PyInterpreterFrame, previous), sizeof caller);
+    return caller;
+}
+
+/* Whether reading took longer than it has to. The bound follows what the machine can do. */
+static bool was_interrupted(int64_t took_ns) {
+    static int64_t quickest_ns = 1000;
+    if (took_ns < quickest_ns) {
+        quickest_ns = took_ns;
+    } else if (took_ns > quickest_ns + MORE_NS) {
+        quickest_ns += quickest_ns / 4;
+        return true;
+    }
+    return false;
+}
+
+static enum collected collect(struct xpr_watched *w, struct chain *chain) {
+    struct xpr_place_in_memory places[5 + 2 * (1 + XPR_MAX_LINKS)];
+    PyThreadState state;
+    struct copies copies = {0};
+    uintptr_t lister = 0;
+    uint32_t count = places_of(w, places);
+    int64_t began_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    if (!xpr_memory_read(&memory, places, count)) {
+        /* Something went away: ask the way anew. */
+        bool asked_all = w->head || w->back_link;
+        w->back_link = w->head = w->low = w->high = 0;
+        w->loose_count = 0;
+        return asked_all ? LOOK_ELSEWHERE : ENDED;
+    }
+    bool is_late = was_interrupted(xpr_clock_read_ns(CLOCK_MONOTONIC) - began_ns);
+    const uint8_t *at = memory.bytes;
+    memcpy(&state, at, sizeof state);
+    at += sizeof state;
+    if (w->back_link) memcpy(&lister, at, sizeof lister), at += sizeof lister;
+    if (state.id != w->id || state.thread_id != w->ident || state.interp != PyInterpreterState_Main()) return ENDED;
+
+    uintptr_t back_link = state.prev ? (uintptr_t)state.prev + offsetof(PyThreadState, next) : 0;
+    uintptr_t head_place = HEAD_OF(w->state, &state);
+    bool is_elsewhere = back_link != w->back_link || head_place != w->head;
+    if (!is_plausible(head_place) || (back_link && !is_plausible(back_link))) return INCONSISTENT;
+    w->back_link = back_link;
+    w->head = head_place;
+    is_elsewhere |= follow_data_stack(w, &state);
+    if (is_elsewhere) return LOOK_ELSEWHERE;
+    /* A state that was thrown away keeps its bytes for a while, but nobody lists it. */
+    if (back_link ? lister != (uintptr_t)w->state : PyInterpreterState_ThreadHead(PyInterpreterState_Main()) != w->state)
+        return NOT_LISTED;
+
+    memcpy(&copies.head, at, sizeof copies.head);
+    copies.first = at + sizeof copies.head;
+    copies.bytes = w->high - w->low + w->loose_count * (size_t)FRAME_BYTES;
+    memcpy(&copies.head_after, copies.first + 2 * copies.bytes, sizeof copies.head_after);
+    chain->count = 0;
+    chain->is_cut = false;
+    if (!copies.head && !copies.head_after) return COLLECTED; /* it runs no Python */
+    if (is_late) return INCONSISTENT;
+    /* When the first copy was made, the top was the one of before, or had come by the end, or had just called it. */
+    const uintptr_t tops[] = {copies.head, copies.head_after, caller_of(w, &copies, copies.head),
+                              caller_of(w, &copies, copies.head_after)};
+    for (int i = 0; i < 4; i++) {
+        enum collected got = tops[i] ? walk(w, &copies, tops[i], chain) : INCONSISTENT;
+        if (got != INCONSISTENT) return got;
+    }
+    return INCONSISTENT;
+}
+
 /* --- stacks ------------------------------------------------------------------------------------------------------- */
 
 /* Reads until all fits. */
 static enum xpr_read collect_whole(struct xpr_watched *w, struct chain *chain) {
+    enum collected got = INCONSISTENT;
     for (int tries = 0, changes = 0; tries < TRIES && changes < CHANGES;) {
-        enum collected got = collect(w, chain);
+        got = collect(w, chain);
         if (got == COLLECTED) return XPR_READ;
         if (got == ENDED) return XPR_ENDED;
-        if (got == LOOK_ELSEWHERE) changes++;
-        if (got == INCONSISTENT) tries++;
+        if (got == LOOK_ELSEWHERE)
+            changes++;
+        else
+            tries++;
     }
-    return XPR_TORN;
+    /* The list may be changing just now, but not each time. */
+    return got == NOT_LISTED ? XPR_ENDED : XPR_TORN;
 }
 
 /* Whether from frame `from` outwards all is as it was; of the top frame the instruction may have moved on. */
@@ -270,14 +326,22 @@ static int ids_of(struct xpr_watched *w, const struct chain *chain, uint32_t *id
             ids[depth++] = 0; /* there are more */
             break;
         }
+        /* A function that calls itself is there many times. */
+        for (uint32_t j = 0; j < i && kinds[i] == XPR_FRAME_NEW; j++)
+            if (places[j].code == places[i].code && places[j].instruction == places[i].instruction) {
+                kinds[i] = kinds[j];
+                found[i] = found[j];
+            }
         if (kinds[i] == XPR_FRAME_NEW) {
             /* The frame keeps its code: while it is there, what was read was true. */
             if (!xpr_read_code_place(&memory, places[i], &text) || !still_there(w, chain, of_link[i])) return -1;
             found[i] = xpr_keep_code_place(&text);
+            kinds[i] = XPR_FRAME_KNOWN;
             has_learnt = true;
         }
         ids[depth++] = found[i];
     }
+    if (chain->is_cut && depth < XPR_MAX_STACK_DEPTH) ids[depth++] = 0;
     /* Learning takes time, in which one caller may have made place for another. */
     return !has_learnt || still_there(w, chain, 0) ? depth : -1;
 }

@@ -17,7 +17,7 @@ void xpr_forget_frames_with_gil(void);
 /* --- from memory: memory_frames.c. One thread at a time, but for the self-test's reader, which is its own. */
 
 enum {
-    XPR_MAX_LINKS = XPR_MAX_STACK_DEPTH + 64, /* frames walked: some are incomplete, or stand for C code */
+    XPR_MAX_LINKS = XPR_MAX_STACK_DEPTH + 32, /* frames walked: some are incomplete, or stand for C code */
 };
 
 /* A thread whose frames are read, and where they were the last time: that saves asking the way. */

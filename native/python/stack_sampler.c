@@ -441,6 +441,44 @@ static PyObject *sampler_self_test(PyObject *module, PyObject *unused) {
     return Py_BuildValue("z", reason);
 }
 
+/* For tests and benchmarks: looks without a pause between them, on the calling thread. */
+static PyObject *sampler_trial(PyObject *module, PyObject *args) {
+    unsigned long ident;
+    unsigned int looks;
+    if (!PyArg_ParseTuple(args, "kI:sampler_trial", &ident, &looks)) return NULL;
+    PyThreadState *state = xpr_find_thread(0, ident);
+    const char *reason = sampler.running ? "the stack sampler runs" : !xpr_recording() ? "nothing records" : NULL;
+    if (!reason && !state) reason = "there is no such thread";
+    if (!reason && xpr_samples_open() != 0) reason = "no memory for samples";
+    if (!reason) reason = xpr_memory_frames_open();
+    if (reason) {
+        PyErr_SetString(PyExc_RuntimeError, reason);
+        return NULL;
+    }
+    struct target target = {.os_tid = (uint32_t)state->native_thread_id};
+    struct seen last = {0};
+    xpr_watch(&target.watched, state);
+    unsigned int read = 0, torn = 0;
+    uint32_t before = 0;
+    bool has_ended = false;
+    int64_t cost_ns;
+    Py_BEGIN_ALLOW_THREADS;
+    cost_ns = -xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (unsigned int i = 0; i < looks && !has_ended; i++) {
+        enum xpr_read got = xpr_stack_from_memory(&target.watched, &last.stack);
+        has_ended = got == XPR_ENDED;
+        torn += got == XPR_TORN;
+        if (got != XPR_READ) continue;
+        if (!read++ || last.stack != before) add_sample(&target, &last, xpr_clock_now(), 0, true);
+        before = last.stack;
+    }
+    cost_ns += xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    xpr_memory_frames_close();
+    Py_END_ALLOW_THREADS;
+    return Py_BuildValue("{sIsIsOsL}", "read", read, "torn", torn, "ended", has_ended ? Py_True : Py_False, "cost_ns",
+                         (long long)cost_ns);
+}
+
 static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
     if (!sampler.running) return PyDict_New();
     atomic_store(&sampling, false);
@@ -471,6 +509,10 @@ static PyMethodDef functions[] = {
      "sampler_self_test()\n--\n\n"
      "Reads the calling thread's frames from memory and through Python's public calls. None if they are the same; else why\n"
      "the sampler has to take the GIL."},
+    {"sampler_trial", sampler_trial, METH_VARARGS,
+     "sampler_trial(ident, looks, /)\n--\n\n"
+     "Looks that often at a thread, from memory and without a pause; each that finds another stack than the one\n"
+     "before is a sample in the shard that is being recorded. Returns how many were read, how many torn, whether the thread ended, and the CPU time."},
     {"sampler_stop", sampler_stop, METH_NOARGS,
      "sampler_stop()\n--\n\nStops the stack sampler. Returns its totals; {} if none ran."},
     {NULL, NULL, 0, NULL},
