@@ -13,6 +13,7 @@ enum {
     COMPARED_CHARACTERS = 256, /* bytes of a name that are compared, beside its length and hash */
     CODE_BYTES = offsetof(PyCodeObject, co_code_adaptive),
     MAX_CODE_UNITS = 1 << 26,
+    CODE_UNIT_BYTES = 2,
 };
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
@@ -160,14 +161,14 @@ void xpr_forget_code_places(void) { memset(known, 0, sizeof known); }
 static bool is_code(const PyCodeObject *code, struct xpr_code_place at) {
     if ((void *)code->ob_base.ob_base.ob_type != (void *)&PyCode_Type) return false;
     Py_ssize_t units = code->ob_base.ob_size;
-    intptr_t offset = (intptr_t)(at.instruction - at.code - CODE_BYTES) / (intptr_t)sizeof(_Py_CODEUNIT);
+    intptr_t offset = (intptr_t)(at.instruction - at.code - CODE_BYTES) / CODE_UNIT_BYTES;
     return units > 0 && units < MAX_CODE_UNITS && offset >= -1 && offset < units && code->co_firstlineno >= 0 &&
            is_plausible((uintptr_t)code->co_filename) && is_plausible((uintptr_t)code->co_qualname) &&
            is_plausible((uintptr_t)code->co_linetable);
 }
 
 static bool is_complete(const PyCodeObject *code, struct xpr_code_place at) {
-    return (intptr_t)(at.instruction - at.code - CODE_BYTES) >= (intptr_t)sizeof(_Py_CODEUNIT) * code->_co_firsttraceable;
+    return (intptr_t)(at.instruction - at.code - CODE_BYTES) >= CODE_UNIT_BYTES * (intptr_t)code->_co_firsttraceable;
 }
 
 static bool is_same(const struct place *place, const PyCodeObject *code, const uint8_t *file, const uint8_t *function) {
@@ -246,7 +247,7 @@ bool xpr_read_code_place(struct xpr_memory *memory, struct xpr_code_place at, st
     size_t bytes = (size_t)table.ob_base.ob_size;
     if (bytes > XPR_MAX_LINE_TABLE_BYTES) bytes = XPR_MAX_LINE_TABLE_BYTES;
     if (!xpr_memory_read(memory, &(struct xpr_place_in_memory){place.line_table, table_head + bytes}, 1)) return false;
-    intptr_t unit = (intptr_t)(at.instruction - at.code - CODE_BYTES) / (intptr_t)sizeof(_Py_CODEUNIT);
+    intptr_t unit = (intptr_t)(at.instruction - at.code - CODE_BYTES) / CODE_UNIT_BYTES;
     text->line = unit < 0 ? (uint32_t)code.co_firstlineno
                           : line_of(memory->bytes + table_head, bytes, code.co_firstlineno, (size_t)unit);
     found = place;

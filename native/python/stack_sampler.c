@@ -458,7 +458,7 @@ static PyObject *sampler_trial(PyObject *module, PyObject *args) {
     struct target target = {.os_tid = (uint32_t)state->native_thread_id};
     struct seen last = {0};
     xpr_watch(&target.watched, state);
-    unsigned int read = 0, torn = 0;
+    unsigned int read = 0, torn = 0, changed = 0;
     uint32_t before = 0;
     bool has_ended = false;
     int64_t cost_ns;
@@ -469,13 +469,16 @@ static PyObject *sampler_trial(PyObject *module, PyObject *args) {
         has_ended = got == XPR_ENDED;
         torn += got == XPR_TORN;
         if (got != XPR_READ) continue;
-        if (!read++ || last.stack != before) add_sample(&target, &last, xpr_clock_now(), 0, true);
+        if (!read++ || last.stack != before) {
+            add_sample(&target, &last, xpr_clock_now(), 0, true);
+            changed++;
+        }
         before = last.stack;
     }
     cost_ns += xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     xpr_memory_frames_close();
     Py_END_ALLOW_THREADS;
-    return Py_BuildValue("{sIsIsOsL}", "read", read, "torn", torn, "ended", has_ended ? Py_True : Py_False, "cost_ns",
+    return Py_BuildValue("{sIsIsIsOsL}", "read", read, "changed", changed, "torn", torn, "ended", has_ended ? Py_True : Py_False, "cost_ns",
                          (long long)cost_ns);
 }
 
@@ -512,7 +515,8 @@ static PyMethodDef functions[] = {
     {"sampler_trial", sampler_trial, METH_VARARGS,
      "sampler_trial(ident, looks, /)\n--\n\n"
      "Looks that often at a thread, from memory and without a pause; each that finds another stack than the one\n"
-     "before is a sample in the shard that is being recorded. Returns how many were read, how many torn, whether the thread ended, and the CPU time."},
+     "before is a sample in the shard that is being recorded. Returns how many were read, had changed and were torn,\n"
+     "whether the thread ended, and the CPU time."},
     {"sampler_stop", sampler_stop, METH_NOARGS,
      "sampler_stop()\n--\n\nStops the stack sampler. Returns its totals; {} if none ran."},
     {NULL, NULL, 0, NULL},

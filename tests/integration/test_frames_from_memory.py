@@ -1,7 +1,7 @@
 """Frames read from memory while the thread runs: thousands of stacks, none of which cannot be.
 
-The program (tests/workloads/restless.py) calls, yields, throws, awaits, recurses, makes code and throws it away as fast as
-it can; who may call whom is written down here, from its source.
+The program (tests/workloads/restless.py) calls, yields, throws, awaits, recurses, makes code and throws it away as fast
+as it can; who may call whom is written down here, from its source.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +20,6 @@ from xprof_py.collectors.stacks import takes_gil
 from xprof_py.postprocess.readers.shard import read_shard
 
 RESTLESS = Path(__file__).resolve().parents[1] / "workloads" / "restless.py"
-ASYNCIO = {"coroutines"}
-LEFT = {"left", "right"}
 
 CALLERS: dict[str, set[str]] = {
     "left": {"pairs", "coroutine", "brief"},
@@ -41,9 +40,10 @@ CALLERS: dict[str, set[str]] = {
     "ticks": {"coroutine"},
     "restless": {"Thread.run"},
     "brief": {"Thread.run"},
-    **dict.fromkeys(
-        ("pairs", "generators", "through_c", "exceptions", "finalizers", "coroutines", "made_code"), {"restless"}
-    ),
+    **{
+        one: {"restless"}
+        for one in ("pairs", "generators", "through_c", "exceptions", "finalizers", "coroutines", "made_code")
+    },
 }
 """Who may call a function of restless.py. A finalizer may be called by anything."""
 
@@ -69,7 +69,7 @@ def stacks_of(run: Path) -> Counter[tuple[Frame, ...]]:
 
 def impossible(stack: tuple[Frame, ...]) -> str | None:
     """What is wrong with a stack, None if it can be."""
-    for callee, caller in zip(stack, stack[1:], strict=False):
+    for callee, caller in pairwise(stack):
         number = callee.function.removeprefix("made_")
         if number.isdigit():
             first = int(number) % 50 + 1
@@ -94,7 +94,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Coun
         pytest.skip(f"frames are not read from memory here: {reason}")
     run = tmp_path_factory.mktemp("restless") / "run"
     ran = subprocess.run(
-        [sys.executable, str(RESTLESS), str(run), "2"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(RESTLESS), str(run), "500"], capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout), stacks_of(run)
@@ -104,16 +104,15 @@ def test_no_stack_is_impossible(seen: tuple[dict[str, Any], Counter[tuple[Frame,
     totals, stacks = seen
     wrong = {why for why in map(impossible, stacks) if why}
     assert wrong == set()
-    assert sum(stacks.values()) > 1000
-    assert totals["threads"] > 10
+    assert sum(stacks.values()) > 100
+    assert totals["threads"] == 500
 
 
 def test_most_looks_are_read_and_see_everything(seen: tuple[dict[str, Any], Counter[tuple[Frame, ...]]]) -> None:
     totals, stacks = seen
     assert totals["torn"] < totals["read"] / 10
     functions = {frame.function for stack in stacks for frame in stack}
-    assert {"left", "right", "numbers", "more_numbers", "by_key", "fall", "exceptions", "Dying.__init__"} <= functions
-    assert any(name.startswith("made_") and name != "made_code" for name in functions)
+    assert {"pairs", "numbers", "more_numbers", "number_leaf", "exceptions", "made_code"} <= functions
 
 
 def test_lines_are_those_of_the_source(seen: tuple[dict[str, Any], Counter[tuple[Frame, ...]]]) -> None:

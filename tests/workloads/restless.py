@@ -1,6 +1,8 @@
 """A thread that never rests, and looks at it that come as fast as they can: every stack must be one that can be.
 
-    python restless.py RUN_DIR SECONDS
+    python restless.py RUN_DIR STACKS
+
+It ends when that many looks found another stack than the look before, after 10 s at the latest.
 
 Which function may call which is known (CALLERS of tests/integration/test_frames_from_memory.py), and what is made with
 ``exec`` says its number in its file, its name and its line.
@@ -16,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any
 
 from xprof_py import _native, capture
@@ -56,7 +59,7 @@ def more_numbers() -> Iterator[int]:
 
 
 def number_leaf() -> int:
-    return 3
+    return sum(range(2000))
 
 
 def generators() -> int:
@@ -92,10 +95,8 @@ def throws() -> None:
 
 def exceptions() -> None:
     for _ in range(50):
-        try:
+        with suppress(ValueError):
             throws()
-        except ValueError:
-            pass
 
 
 class Dying:
@@ -143,10 +144,10 @@ def made_code(number: int) -> None:
         made(right_leaf)
 
 
-def restless(until: float, cpu: int) -> None:
+def restless(ended: threading.Event, cpu: int) -> None:
     os.sched_setaffinity(0, {cpu})
     number = 0
-    while time.monotonic() < until:
+    while not ended.is_set():
         pairs()
         generators()
         through_c()
@@ -164,22 +165,25 @@ def brief() -> None:
 
 
 def main() -> None:
-    run, seconds = sys.argv[1], float(sys.argv[2])
+    run, wanted = sys.argv[1], int(sys.argv[2])
     sys.setrecursionlimit(5000)
     # Each on a CPU of its own, as far as there are two: else a look finds the thread stopped.
     first, *others = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(others) or {first})
-    totals = {"read": 0, "torn": 0, "threads": 0, "cost_ns": 0}
+    totals = {"read": 0, "changed": 0, "torn": 0, "threads": 0, "cost_ns": 0}
     with capture(run, xla=False, stacks=False):
-        thread = threading.Thread(target=restless, args=(time.monotonic() + seconds, first))
+        ended = threading.Event()
+        thread = threading.Thread(target=restless, args=(ended, first))
         thread.start()
-        while thread.is_alive():
-            look_at(thread, 50_000, totals)
-        until = time.monotonic() + seconds / 4
-        while time.monotonic() < until:
+        until = time.monotonic() + 10
+        while totals["changed"] < wanted and time.monotonic() < until:
+            look_at(thread, 20_000, totals)
+        ended.set()
+        thread.join()
+        for _ in range(500):
             thread = threading.Thread(target=brief)
             thread.start()
-            look_at(thread, 200, totals)
+            look_at(thread, 50, totals)
             totals["threads"] += 1
     print(json.dumps(totals))
 
@@ -189,7 +193,7 @@ def look_at(thread: threading.Thread, looks: int, totals: dict[str, int]) -> Non
         found = _native.sampler_trial(thread.ident or 0, looks)
     except RuntimeError:
         return  # it has ended
-    for name in ("read", "torn", "cost_ns"):
+    for name in ("read", "changed", "torn", "cost_ns"):
         totals[name] += found[name]
 
 

@@ -32,10 +32,13 @@ def takes_gil() -> str | None:
     The calling thread's own frames are read both ways, a generator's and those around a call of C among them.
     """
 
-    def compared() -> Iterator[str | None]:
-        yield from map(lambda _: _native.sampler_self_test(), [None])
+    def compared(_: None) -> str | None:
+        return _native.sampler_self_test()
 
-    return next(compared())
+    def in_between() -> Iterator[str | None]:
+        yield from map(compared, [None])
+
+    return next(in_between())
 
 
 class StackSampler:
