@@ -29,7 +29,8 @@ Fields (JSON; absent or null where nothing is known):
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,
                                 without_gil (samples that needed no GIL), torn (looks at a stack that changed each
                                 time it was read), taken_by_force (looks that took the GIL from a running thread),
-                                cost_ns (CPU time, with that of such threads to stop and go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out; probe:
+                                cost_ns (CPU time, with that of such threads to stop and go on), held_ns and
+                                longest_hold_ns (of the GIL), threads, threads_left_out; probe:
                                 cpu_ns of wall_ns, postponed (bursts, to stay within its share), served, and packets
                                 ignored: malformed, bad_token, replayed, late, rate_limited (null: not known)
     observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,

@@ -57,9 +57,10 @@ static char *put_utf8(char *to, uint32_t c) {
 
 /* What tells one string from another at the same address: its head, then the first characters. */
 static uint64_t text_hash(const uint8_t *bytes, size_t count) {
-    const PyASCIIObject *head = (const PyASCIIObject *)bytes;
-    uint64_t hash = mix(mix(mix(0, (uint64_t)head->length), (uint64_t)head->hash), (uint64_t)(uintptr_t)head->ob_base.ob_type);
-    for (size_t at = sizeof *head; at < count; at += sizeof(uint64_t)) {
+    PyASCIIObject head; /* places lie one behind the other, however that is aligned */
+    memcpy(&head, bytes, sizeof head);
+    uint64_t hash = mix(mix(mix(0, (uint64_t)head.length), (uint64_t)head.hash), (uint64_t)(uintptr_t)head.ob_base.ob_type);
+    for (size_t at = sizeof head; at < count; at += sizeof(uint64_t)) {
         uint64_t word = 0;
         memcpy(&word, bytes + at, count - at < sizeof word ? count - at : sizeof word);
         hash = mix(hash, word);
@@ -180,6 +181,7 @@ static bool is_same(const struct place *place, const PyCodeObject *code, const u
 
 bool xpr_find_code_places(struct xpr_memory *memory, const struct xpr_code_place *places, uint32_t count,
                           enum xpr_frame_kind *kinds, uint32_t *ids) {
+    if (!count) return true;
     struct xpr_place_in_memory wanted[3 * XPR_MAX_LINKS];
     const struct place *known_as[XPR_MAX_LINKS], *before = NULL;
     size_t code_at[XPR_MAX_LINKS], file_at[XPR_MAX_LINKS], function_at[XPR_MAX_LINKS];
