@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,8 @@ from statistics import median
 
 from interleaved import Spread
 
-from xprof_py import capture, step
+from xprof_py import _native, capture, step
+from xprof_py.collectors.stacks import takes_gil
 
 CLOCK = time.CLOCK_PROCESS_CPUTIME_ID
 
@@ -55,12 +57,33 @@ def recorded_cpu_ns(work: Callable[[int], int], units: int, steps: int, stacks: 
         return spent, json.loads(file.read_text())["overhead"].get("stacks", {})
 
 
+def look_us(depth: int, looks: int = 2000) -> float:
+    """CPU microseconds of one look from memory at a thread with ``depth`` frames; the least of five times."""
+    ended = threading.Event()
+
+    def deep(frames: int) -> bool:
+        return deep(frames - 1) if frames else ended.wait()
+
+    thread = threading.Thread(target=deep, args=(depth - 6,))
+    thread.start()
+    with tempfile.TemporaryDirectory() as folder, capture(f"{folder}/run", xla=False, stacks=False):
+        costs = [_native.sampler_trial(thread.ident or 0, looks)["cost_ns"] for _ in range(5)]
+    ended.set()
+    thread.join()
+    return float(min(costs)) / looks / 1e3
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--units", type=int, default=2000, help="work of one step, about 20 us each")
     parser.add_argument("--steps", type=int, default=25)
     options = parser.parse_args()
+    if reason := takes_gil():
+        print(f"looks take the GIL: {reason}")
+    else:
+        costs = ", ".join(f"{look_us(depth):.1f} us at depth {depth}" for depth in (10, 30, 90))
+        print(f"one look from memory: {costs}")
     for work in (compute, wait_and_compute):
         ratios: list[float] = []
         own: list[float] = []

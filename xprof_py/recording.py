@@ -162,8 +162,8 @@ class Recording:
         if self.settings.stacks is False:
             return
         try:
-            self._stacks.start()
-            self._collectors["stacks"] = {"used": True}
+            takes_gil = self._stacks.start()
+            self._collectors["stacks"] = {"used": True, **({"takes_gil": takes_gil} if takes_gil else {})}
         except Exception as error:
             self._collectors["stacks"] = {"used": False, "why": "could not start", "error": str(error)}
             if self.settings.stacks is True:

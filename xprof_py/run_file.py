@@ -21,14 +21,16 @@ Fields (JSON; absent or null where nothing is known):
                                 xla.stop are as start and stop above: XLA may begin later and, at its limit, end
                                 earlier; drained is about its end. probe: token (given, derived), session (its random
                                 number, under which other hosts' shards know it), port (0: answers nobody),
-                                serve_error, peers [{address, error, sent, answered}]
+                                serve_error, peers [{address, error, sent, answered}].
+                                stacks: takes_gil, why frames could not be read from memory
     files                       shard, xplane: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,
-                                without_gil (of threads that had not moved), taken_by_force (looks that took the GIL
-                                from a running thread), cost_ns (CPU time, with that of such threads to stop and
-                                go on), held_ns and longest_hold_ns (of the GIL), threads, threads_left_out; probe:
+                                without_gil (samples that needed no GIL), torn (looks at a stack that changed each
+                                time it was read), taken_by_force (looks that took the GIL from a running thread),
+                                cost_ns (CPU time, with that of such threads to stop and go on), held_ns and
+                                longest_hold_ns (of the GIL), threads, threads_left_out; probe:
                                 cpu_ns of wall_ns, postponed (bursts, to stay within its share), served, and packets
                                 ignored: malformed, bad_token, replayed, late, rate_limited (null: not known)
     observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,

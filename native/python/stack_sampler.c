@@ -1,8 +1,9 @@
 /* The stack sampler: a thread of ours looks at the launching threads some 100 times a second.
  *
- * It uses no signals and never stops a thread: it takes the GIL like any other thread, reads frames through Python's public
- * calls, runs no Python code, and gives the GIL back. A thread that used no CPU since the last look is where it was, which
- * needs no GIL at all: watching a thread that waits or sleeps costs it nothing.
+ * It uses no signals and never stops a thread. Frames are read from memory while the thread runs (memory_frames.c): no GIL,
+ * and nothing that the program could notice. Where that cannot be done it takes the GIL like any other thread, reads frames
+ * through Python's public calls (gil_frames.c), runs no Python code, and gives the GIL back. A thread that used no CPU since
+ * the last look is where it was, which needs neither.
  *
  * Cost is measured at every look: this thread's own CPU time, and, where the GIL had to be taken from a running thread, what
  * it takes that thread to stop and go on. Looks come seldom enough for their sum to stay below COST_PERMILLE of the time.
@@ -22,6 +23,7 @@
 
 #include "recorder/clock.h"
 #include "recorder/samples.h"
+#include "stack_frames.h"
 
 enum {
     MAX_TARGETS = 64,
@@ -32,15 +34,13 @@ enum {
     USUAL_COST_NS = 20000, /* of one look, until there are enough of them */
     /* What the first looks may cost beyond the bound: everything is cold, and every frame is new. */
     ADVANCE_NS = 500000,
-    FRAME_CACHE = 2048,
     STACK_BYTES = 512 << 10,
     STOP_TIMEOUT_NS = 2000000000,
 };
 
 /* Written once, by its own thread under the GIL, before `target_count` tells of it. */
 struct target {
-    uint64_t tstate_id; /* 0: the main thread, known by its ident alone */
-    unsigned long ident;
+    struct xpr_watched watched; /* its Python frames; from then on the sampler's */
     uint32_t os_tid;
     clockid_t cpu_clock;
     int64_t since_ns, since_cpu_ns; /* when it became a target, and its CPU time then: the first look counts from there */
@@ -48,35 +48,30 @@ struct target {
 
 /* The sampler thread's own view of a target. */
 struct seen {
-    bool known, gone, was_on;
+    bool known, gone, was_on, has_file;
+    int file; /* the kernel's, about the thread */
     int64_t at_ns, cpu_ns;
     uint32_t stack;
 };
 
 struct totals {
-    uint64_t looks, samples, without_gil, taken_by_force, cost_ns, held_ns, longest_hold_ns, targets_left_out;
+    uint64_t looks, samples, without_gil, torn, taken_by_force, cost_ns, held_ns, longest_hold_ns, targets_left_out;
 };
 
 static struct {
     pthread_mutex_t lock; /* of `ready`, `ended`, `stop` and the totals; never held while waiting for the GIL */
     pthread_cond_t changed;
     bool running, ready, stop, ended;
+    bool takes_gil; /* where frames cannot be read from memory */
     uint32_t generation;
     int64_t period_ns, switch_ns; /* switch_ns: for how long Python lets a thread keep the GIL that another asks for */
     struct totals totals;
 } sampler = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct target targets[MAX_TARGETS];
+static struct seen seen[MAX_TARGETS];
 static _Atomic uint32_t target_count;
 static _Atomic bool sampling; /* what threads look at before they offer themselves */
-
-/* Keyed by what tells one place of one function from another; no reference is held, so that the sampler keeps nothing of
- * the program's alive. */
-static struct {
-    const void *code, *file, *function;
-    int first_line, instruction;
-    uint32_t id;
-} frame_cache[FRAME_CACHE];
 
 /* --- targets ------------------------------------------------------------------------------------------------------ */
 
@@ -97,94 +92,38 @@ void xpr_sampler_offer(struct xpr_log *log) {
     log->sampled = true;
     PyThreadState *state = PyThreadState_Get();
     uint32_t n = atomic_load_explicit(&target_count, memory_order_relaxed);
-    struct target target = {.tstate_id = PyThreadState_GetID(state),
-                            .ident = PyThread_get_thread_ident(),
-                            .os_tid = (uint32_t)syscall(SYS_gettid)};
+    struct target target = {.os_tid = (uint32_t)syscall(SYS_gettid)};
     if (PyThreadState_GetInterpreter(state) != PyInterpreterState_Main()) return;
     if (n == MAX_TARGETS || !begin_target(&target, pthread_self())) {
         sampler.totals.targets_left_out++;
         return;
     }
+    xpr_watch(&target.watched, state);
     targets[n] = target;
     atomic_store_explicit(&target_count, n + 1, memory_order_release);
 }
 
-/* Whether the thread runs or waits for a CPU that others have; false where the kernel does not say. */
-static bool is_runnable(uint32_t os_tid) {
+/* Whether the thread runs or waits for a CPU that others have; false where the kernel does not say. The file stays open:
+ * to open it costs three times what a read does. */
+static bool is_runnable(uint32_t os_tid, struct seen *its) {
     char path[64], text[256];
-    snprintf(path, sizeof path, "/proc/self/task/%u/stat", os_tid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
+    if (!its->has_file) {
+        snprintf(path, sizeof path, "/proc/self/task/%u/stat", os_tid);
+        its->file = open(path, O_RDONLY | O_CLOEXEC);
+        if (its->file < 0) return false;
+        its->has_file = true;
+    }
+    ssize_t n = pread(its->file, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = 0;
     const char *name_end = strrchr(text, ')'); /* a thread's name may hold brackets of its own */
     return name_end && name_end[1] == ' ' && name_end[2] == 'R';
 }
 
-/* --- stacks; with the GIL ----------------------------------------------------------------------------------------- */
-
-static uint32_t text_id(PyObject *text) {
-    bool is_new;
-    Py_ssize_t bytes;
-    const char *utf8 = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
-    if (utf8) return xpr_intern(utf8, (size_t)bytes, XPR_USE_TEXT, &is_new);
-    PyErr_Clear();
-    /* Lone surrogates, as in the name of a file that is not UTF-8. */
-    PyObject *encoded = text && PyUnicode_Check(text) ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
-    PyErr_Clear();
-    uint32_t id = encoded ? xpr_intern(PyBytes_AS_STRING(encoded), (size_t)PyBytes_GET_SIZE(encoded), XPR_USE_TEXT, &is_new)
-                          : XPR_MORE_TEXTS;
-    Py_XDECREF(encoded);
-    return id;
-}
-
-static uint32_t frame_id(PyFrameObject *frame) {
-    PyCodeObject *code = PyFrame_GetCode(frame);
-    int instruction = PyFrame_GetLasti(frame);
-    uintptr_t hash = ((uintptr_t)code >> 4) * 31 + (uintptr_t)(unsigned)instruction;
-    unsigned at = (unsigned)(hash ^ hash >> 11) % FRAME_CACHE;
-    if (frame_cache[at].code != code || frame_cache[at].instruction != instruction ||
-        frame_cache[at].file != code->co_filename || frame_cache[at].function != code->co_qualname ||
-        frame_cache[at].first_line != code->co_firstlineno || !frame_cache[at].id) {
-        int line = PyFrame_GetLineNumber(frame);
-        frame_cache[at].id = xpr_intern_frame(text_id(code->co_filename), text_id(code->co_qualname), line > 0 ? (uint32_t)line : 0);
-        frame_cache[at].code = code;
-        frame_cache[at].file = code->co_filename;
-        frame_cache[at].function = code->co_qualname;
-        frame_cache[at].first_line = code->co_firstlineno;
-        frame_cache[at].instruction = instruction;
+static void close_files(void) {
+    for (int i = 0; i < MAX_TARGETS; i++) {
+        if (seen[i].has_file) close(seen[i].file);
+        seen[i].has_file = false;
     }
-    uint32_t id = frame_cache[at].id;
-    Py_DECREF(code); /* the frame holds it as well */
-    return id;
-}
-
-static uint32_t stack_of(PyThreadState *state) {
-    uint32_t frames[XPR_MAX_STACK_DEPTH + 1];
-    uint32_t depth = 0;
-    PyFrameObject *frame = PyThreadState_GetFrame(state);
-    while (frame && depth < XPR_MAX_STACK_DEPTH) {
-        frames[depth++] = frame_id(frame);
-        PyFrameObject *outer = PyFrame_GetBack(frame);
-        Py_DECREF(frame);
-        frame = outer;
-    }
-    if (frame) {
-        frames[depth++] = 0;
-        Py_DECREF(frame);
-    }
-    PyErr_Clear();
-    return xpr_intern_stack(frames, depth);
-}
-
-/* Threads are found anew each time: a state that is kept could be that of a thread that has ended. */
-static PyThreadState *state_of(const struct target *target) {
-    PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
-    for (; state; state = PyThreadState_Next(state))
-        if (state->thread_id == target->ident && (!target->tstate_id || PyThreadState_GetID(state) == target->tstate_id))
-            return state;
-    return NULL;
 }
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
@@ -205,35 +144,81 @@ static bool stop_wanted(void) {
 }
 
 /* The thread as it was at `tick`. */
-static void add_sample(const struct target *target, struct seen *seen, uint64_t tick, int64_t cpu_ns, bool is_on) {
+static void add_sample(const struct target *target, struct seen *its, uint64_t tick, int64_t cpu_ns, bool is_on) {
     int64_t now_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
-    int64_t interval_us = (now_ns - (seen->known ? seen->at_ns : target->since_ns)) / 1000;
-    int64_t used_ns = cpu_ns - (seen->known ? seen->cpu_ns : target->since_cpu_ns);
+    int64_t interval_us = (now_ns - (its->known ? its->at_ns : target->since_ns)) / 1000;
+    int64_t used_ns = cpu_ns - (its->known ? its->cpu_ns : target->since_cpu_ns);
     struct xpr_sample_record sample = {
         .tick = tick,
         .cpu_ns = used_ns > 0 ? (uint64_t)used_ns : 0,
         .interval_us = interval_us > UINT32_MAX ? UINT32_MAX : (uint32_t)interval_us,
         .os_tid = target->os_tid,
-        .stack = seen->stack,
+        .stack = its->stack,
         .flags = is_on ? XPR_SAMPLE_ON_CPU : 0,
     };
     xpr_add_sample(&sample);
-    seen->known = true;
-    seen->was_on = is_on;
-    seen->at_ns = now_ns;
-    seen->cpu_ns = cpu_ns;
+    its->known = true;
+    its->was_on = is_on;
+    its->at_ns = now_ns;
+    its->cpu_ns = cpu_ns;
 }
 
 struct look {
-    uint64_t samples, without_gil, taken_by_force;
+    uint64_t samples, without_gil, torn, taken_by_force;
     int64_t held_ns;
 };
 
-/* One look at every target. `own`: this thread's state, without the GIL before and after. */
-static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count, PyThreadState *own) {
+/* The wanted targets' stacks, read from memory while they run. */
+static void look_into_memory(struct look *look, const bool *wanted, const int64_t *asked_cpu_ns,
+                             uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < count; i++) {
+        if (!wanted[i]) continue;
+        int64_t cpu_ns;
+        uint64_t tick = xpr_clock_now();
+        enum xpr_read read = xpr_stack_from_memory(&targets[i].watched, &seen[i].stack);
+        if (read == XPR_ENDED) seen[i].gone = true;
+        if (read == XPR_TORN) look->torn++;
+        if (read != XPR_READ || !read_cpu(targets[i].cpu_clock, &cpu_ns)) continue;
+        bool is_on = cpu_ns > asked_cpu_ns[i] || is_runnable(targets[i].os_tid, &seen[i]);
+        add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
+        look->samples++;
+        look->without_gil++;
+    }
+}
+
+/* The wanted targets' stacks, read with the GIL. `own`: this thread's state, without the GIL before and after. */
+static void look_with_gil(struct look *look, const bool *wanted, const int64_t *asked_cpu_ns,
+                          uint32_t first, uint32_t count, PyThreadState *own) {
+    int64_t asked_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    PyEval_RestoreThread(own);
+    int64_t got_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    /* Sooner than that it was free, or its thread gave it up. */
+    look->taken_by_force = got_ns - asked_ns >= sampler.switch_ns - sampler.switch_ns / 8;
+    /* A new frame object must not set off a collection, which would run the program's finalizers on this thread. */
+    int collects = PyGC_Disable();
+    for (uint32_t i = first; i < count; i++) {
+        int64_t cpu_ns;
+        PyThreadState *state = wanted[i] ? xpr_find_thread(targets[i].watched.id, targets[i].watched.ident) : NULL;
+        if (!state) continue; /* its clock will tell if it has ended */
+        uint64_t tick = xpr_clock_now();
+        seen[i].stack = xpr_stack_with_gil(state);
+        if (!read_cpu(targets[i].cpu_clock, &cpu_ns)) continue;
+        /* By now it may wait for the GIL that we hold. But if its clock went on since we asked for the GIL, it was at work
+         * then; else it may be ready for a CPU that others have. */
+        bool is_on = cpu_ns > asked_cpu_ns[i] || is_runnable(targets[i].os_tid, &seen[i]);
+        add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
+        look->samples++;
+    }
+    if (collects) PyGC_Enable();
+    look->held_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) - got_ns;
+    PyEval_SaveThread();
+}
+
+/* One look at every target. `own`: this thread's state; NULL where frames are read from memory. */
+static struct look look_at_all(uint32_t first, uint32_t count, PyThreadState *own) {
     struct look look = {0};
     int64_t asked_cpu_ns[MAX_TARGETS];
-    bool wants_stack[MAX_TARGETS] = {false};
+    bool wanted[MAX_TARGETS] = {false}; /* targets that moved */
     bool wants_any = false;
     for (uint32_t i = first; i < count; i++) {
         if (seen[i].gone) continue;
@@ -242,39 +227,19 @@ static struct look look_at_all(struct seen *seen, uint32_t first, uint32_t count
             seen[i].gone = true;
         } else if (seen[i].known && asked_cpu_ns[i] == seen[i].cpu_ns) {
             /* On a full machine a thread at work may wait long for a CPU. */
-            bool is_on = seen[i].was_on && is_runnable(targets[i].os_tid);
+            bool is_on = seen[i].was_on && is_runnable(targets[i].os_tid, &seen[i]);
             add_sample(&targets[i], &seen[i], tick, asked_cpu_ns[i], is_on);
             look.samples++;
             look.without_gil++;
         } else {
-            wants_stack[i] = wants_any = true;
+            wanted[i] = wants_any = true;
         }
     }
     if (!wants_any || is_finalizing()) return look;
-
-    int64_t asked_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
-    PyEval_RestoreThread(own);
-    int64_t got_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
-    /* Sooner than that it was free, or its thread gave it up. */
-    look.taken_by_force = got_ns - asked_ns >= sampler.switch_ns - sampler.switch_ns / 8;
-    /* A new frame object must not set off a collection, which would run the program's finalizers on this thread. */
-    int collects = PyGC_Disable();
-    for (uint32_t i = first; i < count; i++) {
-        int64_t cpu_ns;
-        PyThreadState *state = wants_stack[i] ? state_of(&targets[i]) : NULL;
-        if (!state) continue; /* its clock will tell if it has ended */
-        uint64_t tick = xpr_clock_now();
-        seen[i].stack = stack_of(state);
-        if (!read_cpu(targets[i].cpu_clock, &cpu_ns)) continue;
-        /* By now it may wait for the GIL that we hold. But if its clock went on since we asked for the GIL, it was at work
-         * then; else it may be ready for a CPU that others have. */
-        bool is_on = cpu_ns > asked_cpu_ns[i] || is_runnable(targets[i].os_tid);
-        add_sample(&targets[i], &seen[i], tick, cpu_ns, is_on);
-        look.samples++;
-    }
-    if (collects) PyGC_Enable();
-    look.held_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) - got_ns;
-    PyEval_SaveThread();
+    if (own)
+        look_with_gil(&look, wanted, asked_cpu_ns, first, count, own);
+    else
+        look_into_memory(&look, wanted, asked_cpu_ns, first, count);
     return look;
 }
 
@@ -308,17 +273,16 @@ static bool wait_for(const bool *what) {
 static void *sample(void *unused) {
     pthread_setname_np(pthread_self(), "xprof_py.stacks");
     /* Needs no GIL, and must not have waited for it: a thread that just had to give it up looks like one that waits. */
-    PyThreadState *own = PyThreadState_New(PyInterpreterState_Main());
+    PyThreadState *own = sampler.takes_gil ? PyThreadState_New(PyInterpreterState_Main()) : NULL;
     tell(&sampler.ready);
-    static struct seen seen[MAX_TARGETS];
     memset(seen, 0, sizeof seen);
     int64_t period_ns = sampler.period_ns;
     int64_t mean_cost_ns = USUAL_COST_NS, since_ns = xpr_clock_read_ns(CLOCK_MONOTONIC);
     uint64_t random = (uint64_t)xpr_clock_read_ns(CLOCK_MONOTONIC) | 1;
-    while (own && !stop_wanted()) {
+    while ((own || !sampler.takes_gil) && !stop_wanted()) {
         int64_t began_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
         uint32_t count = atomic_load_explicit(&target_count, memory_order_acquire);
-        struct look look = look_at_all(seen, count > 1 ? 1 : 0, count, own);
+        struct look look = look_at_all(count > 1 ? 1 : 0, count, own);
         int64_t cost_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns;
         if (look.taken_by_force) cost_ns += HAND_OVER_NS;
 
@@ -327,6 +291,7 @@ static void *sample(void *unused) {
         t->looks++;
         t->samples += look.samples;
         t->without_gil += look.without_gil;
+        t->torn += look.torn;
         t->taken_by_force += look.taken_by_force;
         t->cost_ns += (uint64_t)cost_ns;
         int64_t due_ns = ((int64_t)t->cost_ns - ADVANCE_NS) * (1000 / COST_PERMILLE);
@@ -352,6 +317,8 @@ static void *sample(void *unused) {
         PyThreadState_Clear(own);
         PyThreadState_DeleteCurrent();
     }
+    xpr_memory_frames_close();
+    close_files();
     tell(&sampler.ended);
     return NULL;
 }
@@ -372,6 +339,8 @@ static void after_fork_parent(void) { pthread_mutex_unlock(&sampler.lock); }
 
 static void after_fork_child(void) {
     init_locks();
+    xpr_memory_frames_close();
+    close_files();
     sampler.running = sampler.ready = sampler.stop = sampler.ended = false;
     atomic_store(&sampling, false);
     atomic_store(&target_count, 0);
@@ -414,11 +383,13 @@ static const char *why_not(void) {
 }
 
 static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"main_ident", "main_tid", "switch_ns", "period_ns", NULL};
+    static char *names[] = {"main_ident", "main_tid", "switch_ns", "takes_gil", "period_ns", NULL};
     unsigned long main_ident;
     unsigned int main_tid;
     long long switch_ns, period_ns = 10000000;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "kIL|$L:sampler_start", names, &main_ident, &main_tid, &switch_ns, &period_ns))
+    int takes_gil;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "kILp|$L:sampler_start", names, &main_ident, &main_tid, &switch_ns, &takes_gil,
+                                     &period_ns))
         return NULL;
     if (period_ns < 1000000 || period_ns > LONGEST_PERIOD_NS) {
         PyErr_SetString(PyExc_ValueError, "period_ns: wants 1 ms to 1 s");
@@ -431,13 +402,17 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
         PyErr_SetString(PyExc_RuntimeError, reason);
         return NULL;
     }
-    targets[0] = (struct target){.ident = main_ident, .os_tid = main_tid};
-    int error = once_result;
+    targets[0] = (struct target){.os_tid = main_tid};
+    PyThreadState *main_state = xpr_find_thread(0, main_ident);
+    if (main_state) xpr_watch(&targets[0].watched, main_state);
+    int error = main_state ? once_result : ESRCH;
+    if (!error && !takes_gil && xpr_memory_frames_open()) error = ENOTSUP;
     if (!error && !begin_target(&targets[0], (pthread_t)main_ident)) error = ESRCH;
     if (!error) error = xpr_samples_open();
     if (!error) {
         memset(&sampler.totals, 0, sizeof sampler.totals);
-        memset(frame_cache, 0, sizeof frame_cache);
+        xpr_forget_frames_with_gil();
+        sampler.takes_gil = takes_gil;
         sampler.generation = xpr_recording();
         sampler.period_ns = period_ns;
         sampler.switch_ns = switch_ns;
@@ -448,6 +423,7 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
         if (!error) wait_for(&sampler.ready);
     }
     if (error) {
+        xpr_memory_frames_close();
         errno = error;
         return PyErr_SetFromErrno(PyExc_OSError);
     }
@@ -456,6 +432,55 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
     Py_RETURN_NONE;
 }
 
+static PyObject *sampler_self_test(PyObject *module, PyObject *unused) {
+    const char *reason = sampler.running ? "the stack sampler runs" : xpr_memory_frames_open();
+    if (!reason) {
+        reason = xpr_memory_frames_differ();
+        xpr_memory_frames_close();
+    }
+    return Py_BuildValue("z", reason);
+}
+
+/* For tests and benchmarks: looks without a pause between them, on the calling thread. */
+static PyObject *sampler_trial(PyObject *module, PyObject *args) {
+    unsigned long ident;
+    unsigned int looks;
+    if (!PyArg_ParseTuple(args, "kI:sampler_trial", &ident, &looks)) return NULL;
+    PyThreadState *state = xpr_find_thread(0, ident);
+    const char *reason = sampler.running ? "the stack sampler runs" : !xpr_recording() ? "nothing records" : NULL;
+    if (!reason && !state) reason = "there is no such thread";
+    if (!reason && xpr_samples_open() != 0) reason = "no memory for samples";
+    if (!reason) reason = xpr_memory_frames_open();
+    if (reason) {
+        PyErr_SetString(PyExc_RuntimeError, reason);
+        return NULL;
+    }
+    struct target target = {.os_tid = (uint32_t)state->native_thread_id};
+    struct seen last = {0};
+    xpr_watch(&target.watched, state);
+    unsigned int read = 0, torn = 0, changed = 0;
+    uint32_t before = 0;
+    bool has_ended = false;
+    int64_t cost_ns;
+    Py_BEGIN_ALLOW_THREADS;
+    cost_ns = -xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (unsigned int i = 0; i < looks && !has_ended; i++) {
+        enum xpr_read got = xpr_stack_from_memory(&target.watched, &last.stack);
+        has_ended = got == XPR_ENDED;
+        torn += got == XPR_TORN;
+        if (got != XPR_READ) continue;
+        if (!read++ || last.stack != before) {
+            add_sample(&target, &last, xpr_clock_now(), 0, true);
+            changed++;
+        }
+        before = last.stack;
+    }
+    cost_ns += xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    xpr_memory_frames_close();
+    Py_END_ALLOW_THREADS;
+    return Py_BuildValue("{sIsIsIsOsL}", "read", read, "changed", changed, "torn", torn, "ended", has_ended ? Py_True : Py_False, "cost_ns",
+                         (long long)cost_ns);
+}
 
 static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
     if (!sampler.running) return PyDict_New();
@@ -470,8 +495,9 @@ static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
     /* One that does not end keeps its place, so that there is never a second one. */
     sampler.running = !ended;
     const struct totals *t = &sampler.totals;
-    return Py_BuildValue("{sOsKsKsKsKsKsKsKsKsI}", "ended", ended ? Py_True : Py_False, "looks", (unsigned long long)t->looks,
+    return Py_BuildValue("{sOsKsKsKsKsKsKsKsKsKsI}", "ended", ended ? Py_True : Py_False, "looks", (unsigned long long)t->looks,
                          "samples", (unsigned long long)t->samples, "without_gil", (unsigned long long)t->without_gil,
+                         "torn", (unsigned long long)t->torn,
                          "taken_by_force", (unsigned long long)t->taken_by_force, "cost_ns", (unsigned long long)t->cost_ns,
                          "held_ns", (unsigned long long)t->held_ns, "longest_hold_ns", (unsigned long long)t->longest_hold_ns, "threads_left_out",
                          (unsigned long long)t->targets_left_out, "threads", count > 1 ? count - 1 : count);
@@ -479,9 +505,18 @@ static PyObject *sampler_stop(PyObject *module, PyObject *unused) {
 
 static PyMethodDef functions[] = {
     {"sampler_start", (PyCFunction)(void (*)(void))sampler_start, METH_VARARGS | METH_KEYWORDS,
-     "sampler_start(main_ident, main_tid, switch_ns, *, period_ns=10000000)\n--\n\n"
+     "sampler_start(main_ident, main_tid, switch_ns, takes_gil, *, period_ns=10000000)\n--\n\n"
      "Samples, from now to sampler_stop, the stacks of the threads that record steps or input spans; until there are any,\n"
      "that of the main thread. Raises RuntimeError where that cannot be done, OSError where there is no thread for it."},
+    {"sampler_self_test", sampler_self_test, METH_NOARGS,
+     "sampler_self_test()\n--\n\n"
+     "Reads the calling thread's frames from memory and through Python's public calls. None if they are the same; else why\n"
+     "the sampler has to take the GIL."},
+    {"sampler_trial", sampler_trial, METH_VARARGS,
+     "sampler_trial(ident, looks, /)\n--\n\n"
+     "Looks that often at a thread, from memory and without a pause; each that finds another stack than the one\n"
+     "before is a sample in the shard that is being recorded. Returns how many were read, had changed and were torn,\n"
+     "whether the thread ended, and the CPU time."},
     {"sampler_stop", sampler_stop, METH_NOARGS,
      "sampler_stop()\n--\n\nStops the stack sampler. Returns its totals; {} if none ran."},
     {NULL, NULL, 0, NULL},

@@ -28,7 +28,7 @@ Stretches = Mapping[int, Intervals]
 
 
 def diagnostics(profile: Profile, thread_of_line: Int64, stretches: Stretches) -> list[dict[str, Any]]:
-    """Rows for holes, for threads that were left out, and for looks that came seldom; none where nothing sampled.
+    """Rows for holes, threads left out, looks that came seldom, told nothing or took the GIL; none without samples.
 
     ``stretches``: what gaps with an unknown cause rest on; ``thread_of_line`` per line of ``profile``.
     """
@@ -36,6 +36,14 @@ def diagnostics(profile: Profile, thread_of_line: Int64, stretches: Stretches) -
     totals = (run.get("overhead") or {}).get("stacks") or {}
     holes = _holes(profile, thread_of_line, stretches)
     rows = [_hole_row(profile, thread, found, totals) for thread, found in holes]
+    takes_gil = ((run.get("collectors") or {}).get("stacks") or {}).get("takes_gil")
+    if takes_gil:
+        message = f"stacks were looked at with Python's lock, which costs more, so less often: {takes_gil}"
+        rows.append(_row(profile, "sampler_takes_gil", "", 1, message, "note"))
+    torn = int(totals.get("torn") or 0)
+    if torn:
+        message = "looks at a stack that changed each time it was read: they tell nothing"
+        rows.append(_row(profile, "sampler_torn", "", torn, message, "note"))
     left_out = int(totals.get("threads_left_out") or 0)
     if left_out:
         message = "threads that launched or waited for input were not sampled: the sampler follows 64 at most"

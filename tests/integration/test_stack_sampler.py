@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from xprof_py import capture, step
+from xprof_py import _native, capture, step
 from xprof_py.errors import CaptureError
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.readers.shard import read_shard
@@ -79,6 +80,38 @@ for process in hogs: process.kill(); process.wait()
     at_work, waiting = functions(outcome, on=True), functions(outcome, on=False)
     assert at_work["spin"] >= 3
     assert waiting["spin"] <= at_work["spin"] / 4
+
+
+def test_where_frames_cannot_be_read_from_memory_the_sampler_takes_the_gil_and_says_why(program: Any) -> None:
+    outcome = program(
+        "from xprof_py.collectors import stacks\nstacks.takes_gil = lambda: 'planted'\n"
+        + SPIN
+        + "with capture(RUN, xla=False), step(0): spin(0.4)\n"
+    )
+    document = outcome.document()
+    assert document["collectors"]["stacks"] == {"used": True, "takes_gil": "planted"}
+    assert document["overhead"]["stacks"]["held_ns"] > 0
+    assert functions(outcome, on=True)["spin"] >= 3
+
+
+def test_both_ways_of_reading_agree_on_any_stack() -> None:
+    def numbers(depth: int) -> Iterator[str | None]:
+        yield deeper(depth)
+
+    def deeper(depth: int) -> str | None:
+        if depth == 0:
+            return _native.sampler_self_test()
+        # In turn a generator, a call through C, and Python alone.
+        ways = (lambda: next(numbers(depth - 1)), lambda: next(map(deeper, [depth - 1])), lambda: deeper(depth - 1))
+        return ways[depth % 3]()
+
+    assert [deeper(depth) for depth in (0, 1, 2, 3, 10, 40, 200)] == [None] * 7
+    for name in ("plain", "b\u00e9b\u00e9", "\u4f8b\u5b50", "\U0001d4d0", "long_" * 400):
+        space: dict[str, Any] = {"test": _native.sampler_self_test}
+        lines = "\n" * 300 + f"def {name}():\n\n  return (\n    test())\n"
+        exec(compile(lines, f"/tmp/{name}.py", "exec"), space)
+        (function,) = (value for key, value in space.items() if getattr(value, "__code__", None) and key != "test")
+        assert function() is None
 
 
 def test_its_cost_stays_in_the_bound_that_it_measures(program: Any) -> None:

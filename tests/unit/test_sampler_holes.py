@@ -30,7 +30,7 @@ expect lane host
 """
 
 
-def noted(body: str, interval_ms: int = 10, **stacks_totals: Any) -> list[dict[str, Any]]:
+def noted(body: str, interval_ms: int = 10, takes_gil: str = "", **stacks_totals: Any) -> list[dict[str, Any]]:
     profile = profile_of(parse_case(CASE.format(title="made up", body=body), "made up"), "shard")
     samples = profile["stack_samples"]
     intervals = schema.table(
@@ -42,6 +42,7 @@ def noted(body: str, interval_ms: int = 10, **stacks_totals: Any) -> list[dict[s
     )
     run = {
         "overhead": {"stacks": stacks_totals},
+        "collectors": {"stacks": {"used": True, "takes_gil": takes_gil}},
         "start": {"monotonic_ns": 0},
         "stop": {"monotonic_ns": 2_000_000_000},
     }
@@ -105,3 +106,14 @@ def test_threads_left_out_and_seldom_looks_are_said() -> None:
 
 def test_the_sdk_and_the_join_agree_on_the_usual_period() -> None:
     assert USUAL_PERIOD_NS == stacks.PERIOD_NS
+
+
+def test_looks_that_take_the_lock_are_noted_with_the_reason() -> None:
+    (row,) = noted(sampled(*range(5, 200, 10)), takes_gil="the layout is not known")
+    assert (row["code"], row["severity"]) == ("sampler_takes_gil", "note")
+    assert row["message"].endswith("the layout is not known")
+
+
+def test_torn_looks_are_counted() -> None:
+    (row,) = noted(sampled(*range(5, 200, 10)), torn=3)
+    assert (row["code"], row["severity"], row["count"]) == ("sampler_torn", "note", 3)

@@ -1,14 +1,16 @@
 """The stack sampler: what the launching threads were doing where no annotation says so.
 
 A thread of the native core reads the Python stacks of the threads that record steps or input spans (of the main thread
-while there are none) up to 100 times a second, with the thread's CPU time since the last look. Its own cost is
-measured while it runs and kept below 0.2 % of one core's time by looking less often.
+while there are none) up to 100 times a second, with the thread's CPU time since the last look. It reads them from
+memory while the program runs, without the GIL; where that cannot be done, it takes the GIL. Its own cost is measured
+while it runs and kept below 0.2 % of one core's time by looking less often.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from xprof_py import _native
@@ -24,14 +26,29 @@ def unavailable() -> str | None:
     return None
 
 
+def takes_gil() -> str | None:
+    """Why the sampler has to take the GIL for every look, None where it reads frames from memory.
+
+    The calling thread's own frames are read both ways, a generator's and those around a call of C among them.
+    """
+
+    def compared(_: None) -> str | None:
+        return _native.sampler_self_test()
+
+    def in_between() -> Iterator[str | None]:
+        yield from map(compared, [None])
+
+    return next(in_between())
+
+
 class StackSampler:
     """Starts and stops the sampler of ``_native``; the recorder runs before and after."""
 
     def __init__(self) -> None:
         self.running = False
 
-    def start(self) -> None:
-        """Sample from now on into the shard that is being recorded.
+    def start(self) -> str | None:
+        """Sample from now on into the shard that is being recorded; returns what ``takes_gil`` says.
 
         Raises:
             RuntimeError: this Python cannot be sampled, or nothing records.
@@ -44,8 +61,10 @@ class StackSampler:
         if main.ident is None or main.native_id is None:
             raise RuntimeError("the main thread has no id")
         switch_ns = round(sys.getswitchinterval() * 1e9)
-        _native.sampler_start(main.ident, main.native_id, switch_ns, period_ns=PERIOD_NS)
+        reason = takes_gil()
+        _native.sampler_start(main.ident, main.native_id, switch_ns, reason is not None, period_ns=PERIOD_NS)
         self.running = True
+        return reason
 
     def stop(self) -> dict[str, Any]:
         """Stop and return the totals: looks, samples, cost_ns and so on; {} if nothing ran. Waits at most 2 s."""
