@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, step, trace, wrap_input
+from xprof_py.flight import flight_recorder
 from xprof_py.session import capture
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "capture",
     "checkpoint",
     "counter",
+    "flight_recorder",
     "input_wait",
     "load",
     "mark",

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -74,7 +75,11 @@ static void after_fork_child(void) {
     xpr_strings_after_fork_child();
     xpr_samples_after_fork_child();
     xpr_exchanges_after_fork_child();
-    if (capture.state != XPR_IDLE) xpr_writer_close(&capture.writer);
+    if (capture.state != XPR_IDLE) {
+        xpr_writer_close(&capture.writer);
+        xpr_flight_free(&capture.flight);
+    }
+    xpr_flight_signal_off();
     while (capture.logs) {
         struct xpr_log *next = capture.logs->next;
         free_log(capture.logs);
@@ -122,6 +127,19 @@ static int start_drainer(void) {
 }
 
 int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_bytes) {
+    return xpr_recorder_begin(path, &(struct xpr_recorder_options){.budget_bytes = budget_bytes, .ring_bytes = ring_bytes});
+}
+
+static int begin_flight(const char *path, int64_t window_ns) {
+    memset(&capture.flight, 0, sizeof capture.flight);
+    capture.flight.segment.fd = -1;
+    if (window_ns <= 0) return 0;
+    capture.flight.window_ns = window_ns;
+    capture.flight.base = strdup(path);
+    return capture.flight.base ? 0 : ENOMEM;
+}
+
+int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *options) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_once);
     if (once_result) return once_result;
@@ -133,11 +151,12 @@ int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_by
     pthread_mutex_unlock(&capture.lock);
     if (busy) return EBUSY;
 
-    capture.ring_bytes = power_of_two(ring_bytes);
+    capture.ring_bytes = power_of_two(options->ring_bytes);
     xpr_samples_reset();
     xpr_exchanges_reset();
     int error = xpr_strings_reset();
-    if (!error) error = xpr_writer_open(&capture.writer, path, budget_bytes, capture.ring_bytes);
+    if (!error) error = xpr_writer_open(&capture.writer, path, options->budget_bytes, capture.ring_bytes);
+    if (!error) error = begin_flight(path, options->window_ns);
     if (!error) error = xpr_drain_prepare(&capture);
 
     pthread_mutex_lock(&capture.lock);
@@ -152,6 +171,7 @@ int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_by
     if (error) {
         capture.state = XPR_IDLE;
         xpr_writer_close(&capture.writer);
+        xpr_flight_free(&capture.flight);
     } else {
         atomic_store(&xpr_active, capture.generation);
     }
@@ -252,13 +272,16 @@ void xpr_recorder_add_open(uint32_t thread, const struct xpr_event *slots, unsig
     pthread_mutex_unlock(&capture.lock);
 }
 
+static void deadline(int64_t timeout_ns, struct timespec *until) {
+    clock_gettime(CLOCK_MONOTONIC, until);
+    int64_t until_ns = (int64_t)until->tv_nsec + timeout_ns % 1000000000;
+    until->tv_sec += (time_t)(timeout_ns / 1000000000 + until_ns / 1000000000);
+    until->tv_nsec = (long)(until_ns % 1000000000);
+}
+
 void xpr_recorder_finish(int64_t timeout_ns, uint64_t reentered, uint64_t hook_errors, struct xpr_report *report) {
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t until_ns = (int64_t)until.tv_nsec + timeout_ns % 1000000000;
-    until.tv_sec += (time_t)(timeout_ns / 1000000000 + until_ns / 1000000000);
-    until.tv_nsec = (long)(until_ns % 1000000000);
-
+    deadline(timeout_ns, &until);
     pthread_mutex_lock(&capture.lock);
     if (capture.state == XPR_RECORDING) {
         capture.state = XPR_FINISHING;
@@ -279,4 +302,74 @@ void xpr_recorder_report(struct xpr_report *report) {
     pthread_mutex_lock(&capture.lock);
     xpr_capture_totals(&capture, report);
     pthread_mutex_unlock(&capture.lock);
+}
+
+/* --- the flight recorder's side that any thread may use; what it does is in flight.c --------------------------------- */
+
+static int replace(char **text, const char *with) {
+    char *copy = strdup(with);
+    if (!copy) return ENOMEM;
+    free(*text);
+    *text = copy;
+    return 0;
+}
+
+int xpr_flight_describe(const char *folder, const char *shard_name, const char *run_file_name, const char *head,
+                        unsigned limit) {
+    struct xpr_flight *f = &capture.flight;
+    pthread_mutex_lock(&capture.lock);
+    int error = capture.state == XPR_RECORDING && f->window_ns ? 0 : ENOTCONN;
+    if (!error) error = replace(&f->shard_name, shard_name);
+    if (!error) error = replace(&f->run_file_name, run_file_name);
+    if (!error) error = replace(&f->head, head);
+    if (!error) error = replace(&f->folder, folder); /* the last one: with it snapshots can be taken */
+    f->limit = limit < XPR_MAX_SNAPSHOTS ? limit : XPR_MAX_SNAPSHOTS;
+    pthread_mutex_unlock(&capture.lock);
+    return error;
+}
+
+int xpr_flight_ask(const char *name, const char *about, uint64_t *ticket) {
+    struct xpr_flight *f = &capture.flight;
+    pthread_mutex_lock(&capture.lock);
+    int error = 0;
+    *ticket = f->asked;
+    if (capture.state != XPR_RECORDING || !f->folder)
+        error = ENOTCONN;
+    else if (f->wanted)
+        error = EBUSY;
+    else if (f->taken >= f->limit)
+        error = EDQUOT;
+    if (error == EDQUOT) f->refused++;
+    if (!error) {
+        snprintf(f->request.name, sizeof f->request.name, "%s", name);
+        snprintf(f->request.about, sizeof f->request.about, "%s", about);
+        f->wanted = true;
+        *ticket = ++f->asked;
+        xpr_recorder_wake();
+    }
+    pthread_mutex_unlock(&capture.lock);
+    return error;
+}
+
+int xpr_flight_wait(uint64_t ticket, int64_t timeout_ns) {
+    struct xpr_flight *f = &capture.flight;
+    struct timespec until;
+    deadline(timeout_ns, &until);
+    pthread_mutex_lock(&capture.lock);
+    int error = 0;
+    while (f->answered < ticket && capture.state != XPR_IDLE && !error)
+        error = pthread_cond_timedwait(&capture.done, &capture.lock, &until);
+    /* One snapshot is written at a time, so the answers are the list of snapshots. */
+    error = f->answered < ticket ? ETIMEDOUT : ticket ? f->snapshots[ticket - 1].error : ENOTCONN;
+    pthread_mutex_unlock(&capture.lock);
+    return error;
+}
+
+unsigned xpr_flight_report(struct xpr_snapshot *snapshots, uint64_t *refused) {
+    pthread_mutex_lock(&capture.lock);
+    unsigned count = capture.flight.taken;
+    memcpy(snapshots, capture.flight.snapshots, count * sizeof *snapshots);
+    *refused = capture.flight.refused;
+    pthread_mutex_unlock(&capture.lock);
+    return count;
 }

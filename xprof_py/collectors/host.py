@@ -10,9 +10,11 @@ from xprof_py import _native
 class HostRecorder:
     """Starts and stops the recorder of ``_native`` for one shard file."""
 
-    def __init__(self, budget_bytes: int, ring_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, ring_bytes: int, window_s: float = 0.0) -> None:
+        """Args: ``budget_bytes``: of the shard; ``ring_bytes``: per thread; ``window_s``: what is kept, 0: all."""
         self._budget_bytes = budget_bytes
         self._ring_bytes = ring_bytes
+        self._window_s = window_s
         self.running = False
 
     def start(self, shard_path: str) -> None:
@@ -22,7 +24,9 @@ class HostRecorder:
             OSError: the file cannot be created.
             RuntimeError: something else in this process is recording already.
         """
-        _native.recorder_start(shard_path, budget_bytes=self._budget_bytes, ring_bytes=self._ring_bytes)
+        _native.recorder_start(
+            shard_path, budget_bytes=self._budget_bytes, ring_bytes=self._ring_bytes, window_s=self._window_s
+        )
         self.running = True
 
     def stop(self, timeout_s: float) -> dict[str, Any]:
