@@ -52,7 +52,7 @@ class Recording:
         self._lock = threading.RLock()
         self._done = threading.Event()
         self._host_stopped = threading.Event()
-        self._host = HostRecorder(settings.budget_bytes, settings.ring_bytes, capture.get("seconds", 0.0))
+        self._host = HostRecorder(settings, capture.get("seconds", 0.0))
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._stacks = StackSampler()
@@ -512,6 +512,11 @@ class Recording:
         self.document["overhead"]["spans"] = totals.get("recorded")
         if self._collectors["compiles"]["used"]:
             self._collectors["compiles"]["spans"] = self._compiles.spans
+        if totals.get("rings_error") and totals.get("rings_in_memory"):
+            count, why = totals["rings_in_memory"], totals["rings_error"]
+            self.say(
+                f"{count} threads recorded into plain memory, of which a killed process leaves nothing: {why}", "info"
+            )
         if totals.get("error"):
             self._collectors["host"]["error"] = totals["error"]
             self.say(f"the shard is incomplete: {totals['error']}")

@@ -95,7 +95,12 @@ class RunFolder:
         if rank.label(self.pid) == self._label:
             return
         self._take_label(rank)
-        for old, new in ((shard, self.shard_name), (run_file, self.run_file_name)):
+        moved = (
+            (shard, self.shard_name),
+            (f"{shard}.rings", f"{self.shard_name}.rings"),
+            (run_file, self.run_file_name),
+        )
+        for old, new in moved:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.root / old, self.root / new)
         if self.staged:
@@ -205,6 +210,8 @@ class RunFolder:
                 # A run file is a file like any other: it does not get to name what lies outside RUN.
                 if isinstance(file, str) and file.startswith(("shards/", "plugins/profile/")) and ".." not in file:
                     self.place.remove(file)
+                    self.place.remove(f"{file}.rings")
+                    self.place.remove_numbered(f"{file}.", ".segment")
             for left in _files_of_snapshots(document, name):
                 self.place.remove(left)
             self.place.remove(name)

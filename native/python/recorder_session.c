@@ -54,7 +54,34 @@ void xpr_call_step_listener(const char *what, const xpr_span *step) {
     Py_DECREF(listener);
 }
 
+/* Steps are noted as open here, since every step that is recorded comes by: xpr_step_marker is never NULL. */
+static void note_step(const xpr_span *step) {
+    static uint32_t schema, generation;
+    struct xpr_log *log = xpr_log_here(step->generation);
+    if (!log) return;
+    if (generation != step->generation) {
+        uint32_t key = xpr_intern("step_num", 8, XPR_USE_NAME, NULL);
+        schema = xpr_intern_schema(&key, 1, XPR_ARG_INT);
+        generation = step->generation;
+    }
+    PyObject *name = xpr_step_name(step);
+    struct xpr_event open = {.start = step->start, .kind = XPR_STEP, .flags = 1};
+    open.name = xpr_name_id(name, step->generation, XPR_STEP);
+    Py_DECREF(name);
+    if (PyLong_Check(step->values[0])) {
+        open.value = (uint64_t)PyLong_AsLongLong(step->values[0]);
+        open.schema = (uint16_t)schema;
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            open.schema = 0;
+        }
+    }
+    xpr_log_enter(log, open);
+}
+
 PyObject *xpr_enter_step_marker(const xpr_span *step) {
+    note_step(step);
+    if (xpr_step_marker == Py_None) return Py_NewRef(Py_None);
     PyObject *factory = Py_NewRef(xpr_step_marker);
     PyObject *name = xpr_step_name(step);
     PyObject *marker = PyObject_CallFunctionObjArgs(factory, name, step->values[0], NULL);
@@ -63,14 +90,16 @@ PyObject *xpr_enter_step_marker(const xpr_span *step) {
     PyObject *entered = marker ? PyObject_CallMethod(marker, "__enter__", NULL) : NULL;
     if (!entered) {
         swallow();
-        Py_CLEAR(marker);
+        Py_XDECREF(marker);
+        return Py_NewRef(Py_None);
     }
-    Py_XDECREF(entered);
+    Py_DECREF(entered);
     return marker;
 }
 
 void xpr_exit_step_marker(PyObject *marker) {
-    finish_call(PyObject_CallMethod(marker, "__exit__", "OOO", Py_None, Py_None, Py_None));
+    if (xpr_this_log) xpr_log_leave_last(xpr_this_log, XPR_STEP);
+    if (marker != Py_None) finish_call(PyObject_CallMethod(marker, "__exit__", "OOO", Py_None, Py_None, Py_None));
     Py_DECREF(marker);
 }
 
@@ -86,24 +115,34 @@ static PyObject *set_hook(PyObject **hook, PyObject *value) {
 static PyObject *set_thread_hook(PyObject *module, PyObject *value) { return set_hook(&thread_hook, value); }
 static PyObject *set_name_hook(PyObject *module, PyObject *value) { return set_hook(&name_hook, value); }
 static PyObject *set_step_listener(PyObject *module, PyObject *value) { return set_hook(&xpr_step_listener, value); }
-static PyObject *set_step_marker(PyObject *module, PyObject *value) { return set_hook(&xpr_step_marker, value); }
+static PyObject *set_step_marker(PyObject *module, PyObject *value) {
+    PyObject *set = set_hook(&xpr_step_marker, value);
+    if (!xpr_step_marker) xpr_step_marker = Py_NewRef(Py_None);
+    return set;
+}
 
 /* --- start, stop, status ---------------------------------------------------------------------------------------- */
 
 static PyObject *recorder_start(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"path", "budget_bytes", "ring_bytes", "window_s", NULL};
+    static char *names[] = {"path", "budget_bytes", "ring_bytes", "window_s", "rings_in_memory", NULL};
     PyObject *path = NULL;
     unsigned long long budget_bytes = 1ull << 30, ring_bytes = 4ull << 20;
     double window_s = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$KKd:recorder_start", names, PyUnicode_FSConverter, &path,
-                                     &budget_bytes, &ring_bytes, &window_s))
+    int rings_in_memory = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$KKdp:recorder_start", names, PyUnicode_FSConverter, &path,
+                                     &budget_bytes, &ring_bytes, &window_s, &rings_in_memory))
         return NULL;
     if (!(window_s >= 0 && window_s < 1e8)) {
         Py_DECREF(path);
         PyErr_SetString(PyExc_ValueError, "window_s wants seconds, 0 for no window");
         return NULL;
     }
-    struct xpr_recorder_options options = {budget_bytes, ring_bytes, (int64_t)(window_s * 1e9)};
+    struct xpr_recorder_options options = {
+        .budget_bytes = budget_bytes,
+        .ring_bytes = ring_bytes,
+        .rings_in_memory = rings_in_memory,
+        .window_ns = (int64_t)(window_s * 1e9),
+    };
     int error;
     Py_BEGIN_ALLOW_THREADS;
     error = xpr_recorder_begin(PyBytes_AS_STRING(path), &options);
@@ -144,7 +183,7 @@ static PyObject *report_dict(const struct xpr_report *r, uint64_t reentered, uin
     if (!error) return NULL;
     unsigned long long dropped = r->dropped_ring + r->dropped_budget + r->dropped_error;
     return Py_BuildValue(
-        "{sOsOsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsssN}", "recording", r->recording ? Py_True : Py_False, "finished",
+        "{sOsOsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKszsssN}", "recording", r->recording ? Py_True : Py_False, "finished",
         r->finished ? Py_True : Py_False, "recorded",
         (unsigned long long)(r->accepted - r->dropped_budget - r->dropped_error), "written", (unsigned long long)r->written,
         "dropped", dropped, "dropped_ring", (unsigned long long)r->dropped_ring, "dropped_budget",
@@ -154,7 +193,8 @@ static PyObject *report_dict(const struct xpr_report *r, uint64_t reentered, uin
         (unsigned long long)r->strings.more_names, "more_texts", (unsigned long long)r->strings.more_texts, "dropped_args",
         (unsigned long long)r->strings.dropped_args, "reentered", (unsigned long long)reentered, "hook_errors",
         (unsigned long long)errors, "write_errors", (unsigned long long)r->write_errors, "bytes",
-        (unsigned long long)r->bytes, "clock", clocks[xpr_clock_kind], "error", error);
+        (unsigned long long)r->bytes, "rings_in_memory", (unsigned long long)r->rings_in_memory, "rings_error",
+        r->rings_errno ? strerror(r->rings_errno) : NULL, "clock", clocks[xpr_clock_kind], "error", error);
 }
 
 static PyObject *recorder_stop(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -249,11 +289,12 @@ static PyObject *recording(PyObject *module, PyObject *unused) { return PyBool_F
 
 static PyMethodDef functions[] = {
     {"recorder_start", (PyCFunction)(void (*)(void))recorder_start, METH_VARARGS | METH_KEYWORDS,
-     "recorder_start(path, *, budget_bytes=1073741824, ring_bytes=4194304, window_s=0)\n--\n\n"
+     "recorder_start(path, *, budget_bytes=1073741824, ring_bytes=4194304, window_s=0, rings_in_memory=False)\n--\n\n"
      "Starts recording into a new shard at path.\n\n"
      "budget_bytes: events past this file size are dropped and counted. ring_bytes: of each thread's ring, rounded up to a\n"
-     "power of two. window_s: keep so many last seconds (a flight recorder), 0: everything. Raises OSError if the file\n"
-     "cannot be created, RuntimeError while a recording runs or is being finished."},
+     "power of two. window_s: keep so many last seconds (a flight recorder), 0: everything.\n"
+     "rings_in_memory: not in a file, which a killed process leaves behind. Raises OSError if the file cannot be created,\n"
+     "RuntimeError while a recording runs or is being finished."},
     {"recorder_stop", (PyCFunction)(void (*)(void))recorder_stop, METH_VARARGS | METH_KEYWORDS,
      "recorder_stop(timeout_s=5.0)\n--\n\n"
      "Stops recording and waits for the shard, at most timeout_s. Returns its totals; {} if nothing recorded."},
@@ -287,4 +328,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int xpr_add_session(PyObject *module) { return PyModule_AddFunctions(module, functions); }
+int xpr_add_session(PyObject *module) {
+    xpr_step_marker = Py_NewRef(Py_None);
+    return PyModule_AddFunctions(module, functions);
+}

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     ROUND_NS = 50000000,
     CLOCK_INTERVAL_NS = 1000000000,
+    SECOND_SAMPLE_US = 1000,
 };
 
 /* A log as one round sees it. */
@@ -91,7 +93,18 @@ static struct split split_events(const struct xpr_log *log, uint64_t tail, uint6
     return s;
 }
 
+/* Says in the ring's header which slots the next chunk will hold, and where. */
+static void announce(struct xpr_capture *c, struct xpr_ring_header *kept, uint64_t pending_tail) {
+    uint64_t segment = c->flight.window_ns ? c->flight.segments[c->flight.count - 1].number + 1 : 0;
+    atomic_store(&kept->pending_offset, 0);
+    atomic_store(&kept->pending_tail, pending_tail);
+    atomic_store(&kept->pending_segment, segment);
+    atomic_store(&kept->pending_offset, atomic_load(&xpr_events_writer(c)->offset));
+}
+
 static bool add_events(struct xpr_capture *c, const struct xpr_log *log, uint64_t tail, uint64_t slots, bool insist) {
+    if (c->flight.window_ns && !c->flight.count) return false; /* no segment could be created */
+    if (log->kept) announce(c, log->kept, tail + slots);
     uint64_t from = tail & log->mask;
     uint64_t first = slots < log->capacity - from ? slots : log->capacity - from;
     struct xpr_part parts[2] = {{log->ring + from, first * sizeof(struct xpr_event)},
@@ -117,6 +130,7 @@ static void drain_log(struct xpr_capture *c, struct seen *seen, bool context_wri
         count(&log->dropped_error, s.fit_events);
     }
     count(&log->dropped_budget, s.other_events);
+    if (log->kept) atomic_store(&log->kept->tail, seen->head);
     atomic_store_explicit(&log->tail, seen->head, memory_order_release);
 }
 
@@ -165,9 +179,8 @@ static void retire(struct xpr_capture *c, const struct seen *seen, size_t n) {
         while (*place != log) place = &(*place)->next;
         *place = log->next;
         add_gone(&c->gone, log);
+        xpr_free_log(log, true);
         pthread_mutex_unlock(&c->lock);
-        if (log->ring) munmap(log->ring, log->mapped_bytes);
-        free(log);
     }
 }
 
@@ -184,7 +197,7 @@ static struct seen *look(struct xpr_capture *c, size_t *n) {
             if (atomic_load(&log->generation) != c->generation) continue;
             /* `dead` before `head`: a thread that is dead has appended its last event. */
             bool dead = atomic_load_explicit(&log->dead, memory_order_acquire);
-            seen[(*n)++] = (struct seen){log, atomic_load_explicit(&log->head, memory_order_acquire), dead};
+            seen[(*n)++] = (struct seen){log, atomic_load_explicit(log->head, memory_order_acquire), dead};
         }
         taken = c->new_threads;
         memset(&c->new_threads, 0, sizeof c->new_threads);
@@ -238,8 +251,9 @@ static void drain_round(struct xpr_capture *c, bool last) {
         if (c->clock_interval_ns > CLOCK_INTERVAL_NS) c->clock_interval_ns = CLOCK_INTERVAL_NS;
     }
     bool context_written = c->clock_samples >= 2 && add_whole(c, XPR_CHUNK_STRINGS, &c->strings, last) &&
-                           add_whole(c, XPR_CHUNK_SCHEMAS, &c->schemas, last) &&
-                           add_whole(c, XPR_CHUNK_THREADS, &c->thread_records, last);
+                           add_whole(c, XPR_CHUNK_SCHEMAS, &c->schemas, last);
+    if (context_written) xpr_journal_written();
+    context_written = context_written && add_whole(c, XPR_CHUNK_THREADS, &c->thread_records, last);
     for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
     add_samples(c, &samples, context_written, last);
     add_exchanges(c, last);
@@ -351,17 +365,21 @@ static void settle(struct xpr_capture *c) {
             atomic_store(&log->generation, 0);
             if (atomic_load(&log->dead)) {
                 *place = log->next;
-                if (log->ring) munmap(log->ring, log->mapped_bytes);
-                free(log);
+                xpr_free_log(log, false);
                 continue;
             }
-            /* The ring keeps its address for the next capture, and gives its memory back until then. */
-            if (log->ring) madvise(log->ring, log->mapped_bytes, MADV_DONTNEED);
+            /* The ring keeps its address, since its thread may be storing there, and gives its memory back. */
+            if (log->kept)
+                xpr_rings_detach(log->kept, log->mapped_bytes);
+            else if (log->mapping)
+                madvise(log->mapping, log->mapped_bytes, MADV_DONTNEED);
+            log->kept = NULL;
         }
         place = &log->next;
     }
     c->string_counts = xpr_strings_counts();
     xpr_strings_clear();
+    xpr_rings_close();
     xpr_samples_clear();
     xpr_exchanges_clear();
 }
@@ -369,6 +387,9 @@ static void settle(struct xpr_capture *c) {
 void *xpr_drain(void *capture) {
     struct xpr_capture *c = capture;
     pthread_setname_np(pthread_self(), "xprof_py.drain");
+    /* A second clock sample soon: with one alone a process that is killed now would leave ticks of no known rate. */
+    usleep(SECOND_SAMPLE_US);
+    if (!atomic_load(&c->stop)) xpr_drain_clock(c, false);
     while (!atomic_load(&c->stop)) {
         wait_for_round(c);
         if (atomic_load(&c->stop)) break;
@@ -414,6 +435,8 @@ void xpr_capture_totals(struct xpr_capture *c, struct xpr_report *r) {
         .forgotten = c->flight.forgotten,
         .write_errors = atomic_load(&c->writer.write_errors) + c->flight.write_errors,
         .last_errno = c->flight.last_errno ? c->flight.last_errno : atomic_load(&c->writer.last_errno),
+        .rings_in_memory = c->rings_in_memory,
+        .rings_errno = c->rings_errno,
         .removed = c->removed,
         .strings = c->finished ? c->string_counts : xpr_strings_counts(),
     };

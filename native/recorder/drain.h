@@ -7,6 +7,7 @@
 #include "recorder/exchanges.h"
 #include "recorder/flight.h"
 #include "recorder/recorder.h"
+#include "recorder/rings.h"
 #include "recorder/samples.h"
 #include "recorder/shard_writer.h"
 
@@ -42,6 +43,8 @@ struct xpr_capture {
 
     /* Set at the start, then the drainer's alone. */
     uint64_t ring_bytes;
+    uint64_t rings_in_memory; /* under the lock, as the next one */
+    int rings_errno;
     struct xpr_writer writer;
     struct xpr_bytes strings, schemas, thread_records; /* taken, not yet written: a failed write must not lose them */
     struct xpr_bytes frames, stacks; /* as well */
@@ -58,6 +61,9 @@ struct xpr_capture {
 static inline struct xpr_writer *xpr_events_writer(struct xpr_capture *c) {
     return c->flight.window_ns ? &c->flight.segment : &c->writer;
 }
+
+/* Lets go of an ended thread's log. In use: its ring, in a file, is given to the next thread. */
+void xpr_free_log(struct xpr_log *log, bool in_use);
 
 /* Writes the first clock sample. 0 or errno. */
 int xpr_drain_prepare(struct xpr_capture *c);

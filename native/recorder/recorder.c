@@ -21,8 +21,11 @@ static struct xpr_capture capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static uint32_t last_generation;
 static pthread_key_t thread_end;
 
-static void free_log(struct xpr_log *log) {
-    if (log->ring) munmap(log->ring, log->mapped_bytes);
+void xpr_free_log(struct xpr_log *log, bool in_use) {
+    if (log->kept && in_use)
+        xpr_rings_give(log->kept);
+    else if (log->mapping)
+        munmap(log->mapping, log->mapped_bytes);
     free(log);
 }
 
@@ -40,7 +43,7 @@ static void on_thread_end(void *value) {
     }
     atomic_store_explicit(&log->dead, true, memory_order_release);
     pthread_mutex_unlock(&capture.lock);
-    if (drained_by_nobody) free_log(log);
+    if (drained_by_nobody) xpr_free_log(log, false);
 }
 
 /* Conditions that wait by CLOCK_MONOTONIC: a stepped clock must not stretch a timeout. */
@@ -82,9 +85,10 @@ static void after_fork_child(void) {
     xpr_flight_signal_off();
     while (capture.logs) {
         struct xpr_log *next = capture.logs->next;
-        free_log(capture.logs);
+        xpr_free_log(capture.logs, false);
         capture.logs = next;
     }
+    xpr_rings_after_fork_child();
     xpr_this_log = NULL;
     pthread_setspecific(thread_end, NULL);
     xpr_bytes_free(&capture.new_threads);
@@ -154,8 +158,12 @@ int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *opti
     capture.ring_bytes = power_of_two(options->ring_bytes);
     xpr_samples_reset();
     xpr_exchanges_reset();
-    int error = xpr_strings_reset();
-    if (!error) error = xpr_writer_open(&capture.writer, path, options->budget_bytes, capture.ring_bytes);
+    int error = xpr_writer_open(&capture.writer, path, options->budget_bytes, capture.ring_bytes);
+    capture.rings_in_memory = 0;
+    capture.rings_errno = 0;
+    if (!error && !options->rings_in_memory)
+        capture.rings_errno = xpr_rings_open(path, capture.ring_bytes, capture.writer.shard_id);
+    if (!error) error = xpr_strings_reset();
     if (!error) error = begin_flight(path, options->window_ns);
     if (!error) error = xpr_drain_prepare(&capture);
 
@@ -171,6 +179,7 @@ int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *opti
     if (error) {
         capture.state = XPR_IDLE;
         xpr_writer_close(&capture.writer);
+        xpr_rings_close();
         xpr_flight_free(&capture.flight);
     } else {
         atomic_store(&xpr_active, capture.generation);
@@ -186,15 +195,38 @@ void xpr_recorder_wake(void) {
     pthread_cond_signal(&capture.wake);
 }
 
-/* Maps a ring of the capture's size, unless the log has it already. Without memory the log counts its events as dropped. */
+/* Gives the log an empty ring for this capture: in the rings' file, else in memory. Without memory it counts its events as
+ * dropped. */
 static void map_ring(struct xpr_log *log) {
-    if (log->ring && log->mapped_bytes == capture.ring_bytes) return;
-    if (log->ring) munmap(log->ring, log->mapped_bytes);
-    void *ring = mmap(NULL, capture.ring_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    log->ring = ring == MAP_FAILED ? NULL : ring;
-    log->mapped_bytes = capture.ring_bytes;
+    int error = 0;
+    struct xpr_ring_header *kept = xpr_rings_take(&error);
+    uint64_t wanted = kept ? xpr_ring_stride(capture.ring_bytes) : capture.ring_bytes;
+    if (log->mapping && (kept || log->mapped_bytes != wanted)) {
+        munmap(log->mapping, log->mapped_bytes);
+        log->mapping = NULL;
+    }
+    if (kept) {
+        log->mapping = kept;
+    } else {
+        capture.rings_in_memory++;
+        if (error) capture.rings_errno = error;
+        if (!log->mapping) {
+            int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+            void *place = mmap(NULL, wanted, PROT_READ | PROT_WRITE, flags, -1, 0);
+            log->mapping = place == MAP_FAILED ? NULL : place;
+        }
+    }
+    log->mapped_bytes = wanted;
+    log->kept = kept;
+    log->ring = kept ? (void *)((uint8_t *)kept + XPR_RING_HEADER_BYTES) : log->mapping;
     log->capacity = log->ring ? capture.ring_bytes / sizeof(struct xpr_event) : 0;
     log->mask = log->capacity - 1;
+    log->head = kept ? &kept->head : &log->own_head;
+    log->open = kept ? &kept->open : &log->own_open;
+    log->seen_tail = 0;
+    atomic_store(&log->tail, 0);
+    atomic_store(&log->own_head, 0);
+    atomic_store(&log->own_open.count, 0);
 }
 
 struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
@@ -232,8 +264,6 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         log->index = capture.threads++;
         log->sampled = false;
         log->reported_drops = 0;
-        log->seen_tail = atomic_load(&log->head);
-        atomic_store(&log->tail, log->seen_tail);
         atomic_store(&log->accepted, 0);
         atomic_store(&log->dropped_ring, 0);
         atomic_store(&log->written, 0);
@@ -243,6 +273,11 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         record->bytes = (uint32_t)bytes;
         record->os_tid = (uint64_t)syscall(SYS_gettid);
         memcpy(record + 1, thread_name, bytes);
+        if (log->kept) {
+            log->kept->os_tid = record->os_tid;
+            snprintf(log->kept->name, sizeof log->kept->name, "%.*s", (int)bytes, thread_name);
+            atomic_store(&log->kept->thread, log->index + 1);
+        }
         atomic_store(&log->generation, generation);
     } else if (is_new && log) {
         pthread_setspecific(thread_end, NULL);

@@ -29,6 +29,8 @@ struct xpr_report {
     uint64_t forgotten;                 /* written events that have left a flight recorder's window since */
     uint64_t threads, bytes, write_errors;
     int last_errno;                     /* of the last failed write, 0: none failed */
+    uint64_t rings_in_memory;           /* threads whose last moments a killed process loses */
+    int rings_errno;                    /* why, 0: there are none */
     bool removed;                       /* the file had lost its name when it was closed */
     struct xpr_string_counts strings;
 };
@@ -40,6 +42,7 @@ int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_by
 
 struct xpr_recorder_options {
     uint64_t budget_bytes, ring_bytes;
+    bool rings_in_memory; /* not in a file, although a killed process then loses its last moments */
     int64_t window_ns; /* 0: all of the capture is kept; else a flight recorder (flight.h) that keeps so much */
 };
 int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *options);
