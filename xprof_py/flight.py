@@ -135,6 +135,7 @@ class _OpenFlight(_OpenCapture):
         self._runs = False
 
     def begin(self) -> None:
+        self._note_devices()
         super().begin()
         if not self.recording.is_recording_host:
             return

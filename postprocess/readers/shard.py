@@ -255,7 +255,7 @@ def _take_open(shard: _Shard, thread: int, spans: np.ndarray[Any, Any]) -> None:
     tid, thread_name = shard.threads[thread]
     shard.was_doing.append({"thread": thread_name, "tid": tid, "spans": names})
     message = f"when the process was killed it was doing: {' > '.join(names)}"
-    shard.note("warning", "was_doing", f"thread {tid} ({thread_name})", 1, message)
+    shard.note("error", "was_doing", f"thread {tid} ({thread_name})", 1, message)
 
 
 def _read_cut_chunk(
