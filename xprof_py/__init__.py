@@ -12,6 +12,7 @@ from typing import Any
 
 from xprof_py import _native
 from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, set_filter, step, trace, wrap_input
+from xprof_py.flight import flight_recorder
 from xprof_py.session import capture
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "capture",
     "checkpoint",
     "counter",
+    "flight_recorder",
     "get_include",
     "input_wait",
     "load",

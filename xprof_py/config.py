@@ -23,8 +23,9 @@ class Settings:
     """What a capture runs with.
 
     ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
-    ``ring_bytes``: memory per recorded thread. ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each
-    True, False, "auto").
+    ``ring_bytes``: memory per recorded thread, in a file beside the shard that a killed process leaves;
+    ``rings_in_memory``: in plain memory instead; a process that is killed then loses its last moments.
+    ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each True, False, "auto").
     ``probe``: exchange time stamps with the job's other hosts; ``probe_address``: where process 0 answers them,
     ``probe_peers``: where each host does, ``probe_token``: what the job's processes hold (see clock_probe.py).
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
@@ -36,6 +37,7 @@ class Settings:
     session: str = "run"
     budget_bytes: int = 1 << 30
     ring_bytes: int = 4 << 20
+    rings_in_memory: bool = False
     xla: Choice = "auto"
     stacks: Choice = "auto"
     probe: Choice = "auto"
@@ -73,6 +75,13 @@ def choice(value: object) -> Choice:
         if text in ("0", "false", "off", "no"):
             return False
     raise ValueError('wants True, False or "auto"')
+
+
+def _yes_no(value: object) -> bool:
+    chosen = choice(value)
+    if chosen == "auto":
+        raise ValueError("wants True or False")
+    return chosen
 
 
 def _session(value: object) -> str:
@@ -136,6 +145,7 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "session": _session,
     "budget_bytes": _integer(1 << 16, 1 << 50),
     "ring_bytes": _integer(1 << 12, 1 << 36),
+    "rings_in_memory": _yes_no,
     "xla": choice,
     "stacks": choice,
     "probe": choice,

@@ -35,6 +35,9 @@ class Place(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens where it is missing."""
 
+    def remove_numbered(self, before: str, after: str) -> None:
+        """Remove the files whose names are ``before``, a number, and ``after``."""
+
 
 class FolderPlace:
     """A folder of this machine's file tree; ``is_remote`` where a server elsewhere holds it."""
@@ -72,6 +75,13 @@ class FolderPlace:
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
 
+    def remove_numbered(self, before: str, after: str) -> None:
+        folder, _, beginning = before.rpartition("/")
+        for name in os.listdir(self.root / folder) if (self.root / folder).is_dir() else ():
+            number = name.removeprefix(beginning).removesuffix(after)
+            if number.isdigit() and name == f"{beginning}{number}{after}":
+                self.remove(f"{folder}/{name}")
+
 
 class AddressPlace:
     """A folder behind an address such as gs://bucket/runs, through fsspec."""
@@ -101,6 +111,9 @@ class AddressPlace:
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(f"{self._root}/{name}")
+
+    def remove_numbered(self, before: str, after: str) -> None:
+        """Nothing: what is recorded there was copied, and only whole files are."""
 
 
 def place_of(path: str) -> FolderPlace | AddressPlace:

@@ -52,7 +52,7 @@ class Recording:
         self._lock = threading.RLock()
         self._done = threading.Event()
         self._host_stopped = threading.Event()
-        self._host = HostRecorder(settings.budget_bytes, settings.ring_bytes)
+        self._host = HostRecorder(settings, capture.get("seconds", 0.0))
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._stacks = StackSampler()
@@ -65,6 +65,7 @@ class Recording:
         self._xla_limit: threading.Timer | None = None
         self._xla_is_due = False
         self.when_xla_is_due: Callable[[], None] | None = None
+        self.when_host_stopped: Callable[[], None] | None = None
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
         self.state = "armed"
@@ -98,6 +99,16 @@ class Recording:
             written = self.state == "finished" and not self.folder.staged
         if written:
             self._write(self.state)
+
+    def document_now(self) -> dict[str, Any]:
+        """A copy of the run file's fields as they stand."""
+        with self._lock:
+            return copy.deepcopy(self.document)
+
+    @property
+    def is_recording_host(self) -> bool:
+        """Whether annotations are being recorded."""
+        return self._host.running
 
     def awaits_devices(self) -> bool:
         """Whether XLA's profiler still waits for the program to have devices."""
@@ -434,6 +445,8 @@ class Recording:
         _native.set_step_marker(None)
         _native.set_thread_hook(None)
         self._account_host()
+        if self.when_host_stopped is not None:
+            self.when_host_stopped()
         self._settle()
         with self._lock:
             self.document["versions"] = versions()
@@ -499,6 +512,11 @@ class Recording:
         self.document["overhead"]["spans"] = totals.get("recorded")
         if self._collectors["compiles"]["used"]:
             self._collectors["compiles"]["spans"] = self._compiles.spans
+        if totals.get("rings_error") and totals.get("rings_in_memory"):
+            count, why = totals["rings_in_memory"], totals["rings_error"]
+            self.say(
+                f"{count} threads recorded into plain memory, of which a killed process leaves nothing: {why}", "info"
+            )
         if totals.get("error"):
             self._collectors["host"]["error"] = totals["error"]
             self.say(f"the shard is incomplete: {totals['error']}")

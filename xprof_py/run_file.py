@@ -12,8 +12,13 @@ Fields (JSON; absent or null where nothing is known):
     process_index, process_count    JAX's; the launcher's where JAX does not say or runs each process by itself
     clock_domain                of processes with one CLOCK_REALTIME: the boot_id, or what XPROF_PY_CLOCK_DOMAIN says
     hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
-    capture                     mode (whole, steps), steps [first, last), started_at_step, budget_bytes,
-                                model_flops_per_token, block_error
+    capture                     mode (whole, steps, flight_recorder), steps [first, last), started_at_step,
+                                budget_bytes, model_flops_per_token, block_error; of a flight recorder what it was
+                                told: seconds, slow_step, on_exception, on_signal, snapshots
+    flight                      of a flight recorder: slow_steps, slow_steps_without_snapshot, snapshots [{name, about,
+                                error, events, bytes}], refused (past the limit)
+    snapshot                    in the run file of a snapshot: its name and about {reason: "signal", "exception", "slow
+                                step" or "asked for", and what belongs to it}
     start, stop                 {realtime_ns, monotonic_ns, error_ns}: both clocks at one moment, +- error_ns.
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler

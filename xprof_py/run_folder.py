@@ -3,6 +3,7 @@
     RUN/run/<rank>-<pid>.json                       the run file
     RUN/shards/<rank>-<pid>.xpr                     the recorder's shard
     RUN/plugins/profile/<session>/<rank>.xplane.pb  XLA's profile
+    RUN/snapshots/<name>/                           a flight recorder's snapshots, each with a run file and a shard
 
 Several processes of one job share a RUN. What another capture left there is in use and refused, unless it may be
 overwritten; then only files that a run file of that session names are removed.
@@ -94,7 +95,12 @@ class RunFolder:
         if rank.label(self.pid) == self._label:
             return
         self._take_label(rank)
-        for old, new in ((shard, self.shard_name), (run_file, self.run_file_name)):
+        moved = (
+            (shard, self.shard_name),
+            (f"{shard}.rings", f"{self.shard_name}.rings"),
+            (run_file, self.run_file_name),
+        )
+        for old, new in moved:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.root / old, self.root / new)
         if self.staged:
@@ -150,7 +156,9 @@ class RunFolder:
         """Copy what was recorded in TMPDIR to RUN, the run file last, and remove the copy here. Raises OSError."""
         if not self.staged:
             return
-        names = [self.shard_name, self.xplane_name, self.run_file_name]
+        names = [self.shard_name, self.xplane_name]
+        names += [str(p.relative_to(self.root)) for p in sorted(self.root.glob("snapshots/**/*")) if p.is_file()]
+        names.append(self.run_file_name)
         for name in names:
             if (self.root / name).exists():
                 self.place.put(self.root / name, name)
@@ -202,6 +210,10 @@ class RunFolder:
                 # A run file is a file like any other: it does not get to name what lies outside RUN.
                 if isinstance(file, str) and file.startswith(("shards/", "plugins/profile/")) and ".." not in file:
                     self.place.remove(file)
+                    self.place.remove(f"{file}.rings")
+                    self.place.remove_numbered(f"{file}.", ".segment")
+            for left in _files_of_snapshots(document, name):
+                self.place.remove(left)
             self.place.remove(name)
 
 
@@ -211,6 +223,20 @@ def boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
+
+
+def _files_of_snapshots(document: Mapping[str, Any], run_file_name: str) -> list[str]:
+    """The files that a flight recorder's snapshots hold, as its run file names them."""
+    flight = document.get("flight")
+    snapshots = flight.get("snapshots") if isinstance(flight, dict) else None
+    files = document.get("files")
+    shard = files.get("shard") if isinstance(files, dict) else None
+    found = []
+    for snapshot in snapshots if isinstance(snapshots, list) else []:
+        name = snapshot.get("name") if isinstance(snapshot, dict) else None
+        if isinstance(name, str) and "/" not in name and name != "..":
+            found += [f"snapshots/{name}/{file}" for file in (shard, run_file_name) if isinstance(file, str)]
+    return [file for file in found if ".." not in file.split("/")]
 
 
 def _is_alive(pid: object) -> bool:

@@ -185,7 +185,7 @@ class Capture:
         opened: _OpenCapture | None = None
         try:
             settings = self._settings()
-            opened = _OpenCapture(self._claimed(settings), settings, self._steps)
+            opened = self._opened(self._claimed(settings), settings)
             _slot.hold(opened)
             opened.begin()
         except BaseException as error:
@@ -198,6 +198,18 @@ class Capture:
             warn(f"{self.path}: nothing is recorded: {type(error).__name__}: {error}")
             return None
         return opened if opened.recording.is_open else None
+
+    def _opened(self, recording: Recording, settings: Settings) -> _OpenCapture:
+        return _OpenCapture(recording, settings, self._steps)
+
+    def _chosen(self, settings: Settings) -> dict[str, Any]:
+        """The run file's ``capture``."""
+        return {
+            "mode": "whole" if self._steps is None else "steps",
+            "steps": None if self._steps is None else list(self._steps),
+            "budget_bytes": settings.budget_bytes,
+            "model_flops_per_token": settings.model_flops_per_token,
+        }
 
     def _settings(self) -> Settings:
         try:
@@ -228,17 +240,11 @@ class Capture:
             planned = settings.probe_plan(settled_rank(os.environ), os.environ)
             if isinstance(planned, str):
                 raise CaptureError(f"probe=True: {planned}")
-        chosen = {
-            "mode": "whole" if self._steps is None else "steps",
-            "steps": None if self._steps is None else list(self._steps),
-            "budget_bytes": settings.budget_bytes,
-            "model_flops_per_token": settings.model_flops_per_token,
-        }
 
         def claim() -> Recording:
             rank = settled_rank(os.environ)
             folder = RunFolder(self.path, settings.session, rank, settings.xla is not False)
-            recording = Recording(folder, settings, chosen, absent)
+            recording = Recording(folder, settings, self._chosen(settings), absent)
             try:
                 folder.claim(self._overwrite, recording.document)
             except OSError as error:

@@ -72,7 +72,8 @@ void xpr_forget_names(void);
 PyObject *xpr_decorate(PyObject *function, uint8_t kind, PyObject *name, PyObject *kwnames, PyObject *const *values);
 
 /* recorder_session.c: hooks. Each swallows and counts what the hook raises. */
-extern PyObject *xpr_step_listener, *xpr_step_marker; /* NULL: none */
+extern PyObject *xpr_step_listener; /* NULL: none */
+extern PyObject *xpr_step_marker;   /* None: none; never NULL, since open steps are noted where it is called */
 void xpr_call_thread_hook(void);
 void xpr_call_name_hook(PyObject *name);
 void xpr_call_step_listener(const char *what, const xpr_span *step);

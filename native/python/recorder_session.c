@@ -1,7 +1,10 @@
 /* What a capture is built on: start, stop, status and the hooks. */
 #include "recorder_python.h"
 
+#include "recorder/flight.h"
+
 #include <errno.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -63,7 +66,34 @@ static long thread_id(uint32_t generation) {
     return id;
 }
 
+/* Steps are noted as open here, since every step that is recorded comes by: xpr_step_marker is never NULL. */
+static void note_step(const xpr_span *step) {
+    static uint32_t schema, generation;
+    struct xpr_log *log = xpr_log_here(step->generation);
+    if (!log) return;
+    if (generation != step->generation) {
+        uint32_t key = xpr_intern("step_num", 8, XPR_USE_NAME, NULL);
+        schema = xpr_intern_schema(&key, 1, XPR_ARG_INT);
+        generation = step->generation;
+    }
+    PyObject *name = xpr_step_name(step);
+    struct xpr_event open = {.start = step->start, .kind = XPR_STEP, .flags = 1};
+    open.name = xpr_name_id(name, step->generation, XPR_STEP);
+    Py_DECREF(name);
+    if (PyLong_Check(step->values[0])) {
+        open.value = (uint64_t)PyLong_AsLongLong(step->values[0]);
+        open.schema = (uint16_t)schema;
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            open.schema = 0;
+        }
+    }
+    xpr_log_enter(log, open);
+}
+
 PyObject *xpr_enter_step_marker(const xpr_span *step) {
+    note_step(step);
+    if (xpr_step_marker == Py_None) return Py_NewRef(Py_None);
     PyObject *factory = Py_NewRef(xpr_step_marker);
     PyObject *name = xpr_step_name(step);
     PyObject *tid = PyLong_FromLong(thread_id(step->generation));
@@ -77,15 +107,17 @@ PyObject *xpr_enter_step_marker(const xpr_span *step) {
         marker ? PyObject_VectorcallMethod(name_enter, itself + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL) : NULL;
     if (!entered) {
         swallow();
-        Py_CLEAR(marker);
+        Py_XDECREF(marker);
+        return Py_NewRef(Py_None);
     }
-    Py_XDECREF(entered);
+    Py_DECREF(entered);
     return marker;
 }
 
 void xpr_exit_step_marker(PyObject *marker) {
+    if (xpr_this_log) xpr_log_leave_last(xpr_this_log, XPR_STEP);
     PyObject *arguments[] = {NULL, marker, Py_None, Py_None, Py_None};
-    finish_call(PyObject_VectorcallMethod(name_exit, arguments + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
+    if (marker != Py_None) finish_call(PyObject_VectorcallMethod(name_exit, arguments + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
     Py_DECREF(marker);
 }
 
@@ -101,20 +133,37 @@ static PyObject *set_hook(PyObject **hook, PyObject *value) {
 static PyObject *set_thread_hook(PyObject *module, PyObject *value) { return set_hook(&thread_hook, value); }
 static PyObject *set_name_hook(PyObject *module, PyObject *value) { return set_hook(&name_hook, value); }
 static PyObject *set_step_listener(PyObject *module, PyObject *value) { return set_hook(&xpr_step_listener, value); }
-static PyObject *set_step_marker(PyObject *module, PyObject *value) { return set_hook(&xpr_step_marker, value); }
+static PyObject *set_step_marker(PyObject *module, PyObject *value) {
+    PyObject *set = set_hook(&xpr_step_marker, value);
+    if (!xpr_step_marker) xpr_step_marker = Py_NewRef(Py_None);
+    return set;
+}
 
 /* --- start, stop, status ---------------------------------------------------------------------------------------- */
 
 static PyObject *recorder_start(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"path", "budget_bytes", "ring_bytes", NULL};
+    static char *names[] = {"path", "budget_bytes", "ring_bytes", "window_s", "rings_in_memory", NULL};
     PyObject *path = NULL;
     unsigned long long budget_bytes = 1ull << 30, ring_bytes = 4ull << 20;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$KK:recorder_start", names, PyUnicode_FSConverter, &path,
-                                     &budget_bytes, &ring_bytes))
+    double window_s = 0;
+    int rings_in_memory = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$KKdp:recorder_start", names, PyUnicode_FSConverter, &path,
+                                     &budget_bytes, &ring_bytes, &window_s, &rings_in_memory))
         return NULL;
+    if (!(window_s >= 0 && window_s < 1e8)) {
+        Py_DECREF(path);
+        PyErr_SetString(PyExc_ValueError, "window_s wants seconds, 0 for no window");
+        return NULL;
+    }
+    struct xpr_recorder_options options = {
+        .budget_bytes = budget_bytes,
+        .ring_bytes = ring_bytes,
+        .rings_in_memory = rings_in_memory,
+        .window_ns = (int64_t)(window_s * 1e9),
+    };
     int error;
     Py_BEGIN_ALLOW_THREADS;
-    error = xpr_recorder_start(PyBytes_AS_STRING(path), budget_bytes, ring_bytes);
+    error = xpr_recorder_begin(PyBytes_AS_STRING(path), &options);
     Py_END_ALLOW_THREADS;
     if (!error) {
         hook_errors = 0;
@@ -152,16 +201,18 @@ static PyObject *report_dict(const struct xpr_report *r, uint64_t reentered, uin
     if (!error) return NULL;
     unsigned long long dropped = r->dropped_ring + r->dropped_budget + r->dropped_error;
     return Py_BuildValue(
-        "{sOsOsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsssN}", "recording", r->recording ? Py_True : Py_False, "finished",
+        "{sOsOsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKszsssN}", "recording", r->recording ? Py_True : Py_False, "finished",
         r->finished ? Py_True : Py_False, "recorded",
         (unsigned long long)(r->accepted - r->dropped_budget - r->dropped_error), "written", (unsigned long long)r->written,
         "dropped", dropped, "dropped_ring", (unsigned long long)r->dropped_ring, "dropped_budget",
-        (unsigned long long)r->dropped_budget, "dropped_error", (unsigned long long)r->dropped_error, "threads",
+        (unsigned long long)r->dropped_budget, "dropped_error", (unsigned long long)r->dropped_error, "forgotten",
+        (unsigned long long)r->forgotten, "threads",
         (unsigned long long)r->threads, "names", (unsigned long long)r->strings.strings, "more_names",
         (unsigned long long)r->strings.more_names, "more_texts", (unsigned long long)r->strings.more_texts, "dropped_args",
         (unsigned long long)r->strings.dropped_args, "reentered", (unsigned long long)reentered, "hook_errors",
         (unsigned long long)errors, "write_errors", (unsigned long long)r->write_errors, "bytes",
-        (unsigned long long)r->bytes, "clock", clocks[xpr_clock_kind], "error", error);
+        (unsigned long long)r->bytes, "rings_in_memory", (unsigned long long)r->rings_in_memory, "rings_error",
+        r->rings_errno ? strerror(r->rings_errno) : NULL, "clock", clocks[xpr_clock_kind], "error", error);
 }
 
 static PyObject *recorder_stop(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -189,19 +240,97 @@ static PyObject *recorder_status(PyObject *module, PyObject *unused) {
     return report_dict(&report, xpr_reentered(), hook_errors, error_text(&report, false, 0));
 }
 
+/* --- the flight recorder ---------------------------------------------------------------------------------------- */
+
+static PyObject *flight_describe(PyObject *module, PyObject *args) {
+    const char *folder, *shard_name, *run_file_name, *head;
+    unsigned limit;
+    if (!PyArg_ParseTuple(args, "ssssI:flight_describe", &folder, &shard_name, &run_file_name, &head, &limit)) return NULL;
+    int error = xpr_flight_describe(folder, shard_name, run_file_name, head, limit);
+    if (!error) Py_RETURN_NONE;
+    errno = error;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+static PyObject *flight_snapshot(PyObject *module, PyObject *args) {
+    const char *name, *about;
+    double timeout_s;
+    if (!PyArg_ParseTuple(args, "ssd:flight_snapshot", &name, &about, &timeout_s)) return NULL;
+    if (strlen(name) >= XPR_SNAPSHOT_NAME_BYTES || strlen(about) >= XPR_SNAPSHOT_ABOUT_BYTES) {
+        PyErr_SetString(PyExc_ValueError, "the name or the reason of a snapshot is too long");
+        return NULL;
+    }
+    int64_t timeout_ns = timeout_s > 0 ? (int64_t)(timeout_s < 1e6 ? timeout_s * 1e9 : 1e15) : 0;
+    uint64_t ticket;
+    int error;
+    Py_BEGIN_ALLOW_THREADS;
+    error = xpr_flight_ask(name, about, &ticket);
+    if (error == EBUSY && timeout_ns && xpr_flight_wait(ticket, timeout_ns) != ETIMEDOUT)
+        error = xpr_flight_ask(name, about, &ticket);
+    if (!error && timeout_ns) error = xpr_flight_wait(ticket, timeout_ns);
+    Py_END_ALLOW_THREADS;
+    if (!error) Py_RETURN_NONE;
+    errno = error;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+static PyObject *flight_signal(PyObject *module, PyObject *on) {
+    int wanted = PyObject_IsTrue(on);
+    if (wanted < 0) return NULL;
+    int error = 0;
+    if (wanted)
+        error = xpr_flight_signal_on(SIGUSR2);
+    else
+        xpr_flight_signal_off();
+    if (!error) Py_RETURN_NONE;
+    errno = error;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+static PyObject *flight_report(PyObject *module, PyObject *unused) {
+    static struct xpr_snapshot snapshots[XPR_MAX_SNAPSHOTS]; /* under the GIL */
+    uint64_t refused;
+    unsigned count = xpr_flight_report(snapshots, &refused);
+    PyObject *list = PyList_New(0);
+    for (unsigned i = 0; list && i < count; i++) {
+        const struct xpr_snapshot *s = &snapshots[i];
+        PyObject *row = Py_BuildValue("{sssssssKsK}", "name", s->name, "about", s->about, "error",
+                                      s->error ? strerror(s->error) : NULL, "events", (unsigned long long)s->events,
+                                      "bytes", (unsigned long long)s->bytes);
+        if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list ? Py_BuildValue("(NK)", list, (unsigned long long)refused) : NULL;
+}
+
 static PyObject *recording(PyObject *module, PyObject *unused) { return PyBool_FromLong(xpr_recording() != 0); }
 
 static PyMethodDef functions[] = {
     {"recorder_start", (PyCFunction)(void (*)(void))recorder_start, METH_VARARGS | METH_KEYWORDS,
-     "recorder_start(path, *, budget_bytes=1073741824, ring_bytes=4194304)\n--\n\n"
+     "recorder_start(path, *, budget_bytes=1073741824, ring_bytes=4194304, window_s=0, rings_in_memory=False)\n--\n\n"
      "Starts recording into a new shard at path.\n\n"
      "budget_bytes: events past this file size are dropped and counted. ring_bytes: of each thread's ring, rounded up to a\n"
-     "power of two. Raises OSError if the file cannot be created, RuntimeError while a recording runs or is being finished."},
+     "power of two. window_s: keep so many last seconds (a flight recorder), 0: everything.\n"
+     "rings_in_memory: not in a file, which a killed process leaves behind. Raises OSError if the file cannot be created,\n"
+     "RuntimeError while a recording runs or is being finished."},
     {"recorder_stop", (PyCFunction)(void (*)(void))recorder_stop, METH_VARARGS | METH_KEYWORDS,
      "recorder_stop(timeout_s=5.0)\n--\n\n"
      "Stops recording and waits for the shard, at most timeout_s. Returns its totals; {} if nothing recorded."},
     {"recorder_status", recorder_status, METH_NOARGS,
      "recorder_status()\n--\n\nThe totals of the running recording, else of the last one."},
+    {"flight_describe", flight_describe, METH_VARARGS,
+     "flight_describe(folder, shard_name, run_file_name, head, limit, /)\n--\n\n"
+     "Where snapshots of the running flight recorder go: below folder, which exists, one folder each with these two files.\n\n"
+     "head: the run file's JSON without its last brace. limit: most snapshots. Raises OSError where none runs."},
+    {"flight_snapshot", flight_snapshot, METH_VARARGS,
+     "flight_snapshot(name, about, timeout_s, /)\n--\n\n"
+     "Writes what is kept into the folder name, and waits for it; with timeout_s 0 it only asks.\n\n"
+     "about: a JSON object. Raises OSError: EBUSY while another one is written, EDQUOT past the limit, ETIMEDOUT, ENOTCONN\n"
+     "where no flight recorder runs, or why it could not be written."},
+    {"flight_signal", flight_signal, METH_O,
+     "flight_signal(on, /)\n--\n\nWhether SIGUSR2 asks for a snapshot; the handler that was there is called as well."},
+    {"flight_report", flight_report, METH_NOARGS,
+     "flight_report()\n--\n\n([{name, about, error, events, bytes}], refused) of the flight recorder, the last one where none runs."},
     {"recording", recording, METH_NOARGS, "recording()\n--\n\nWhether a recording runs."},
     {"set_thread_hook", set_thread_hook, METH_O,
      "set_thread_hook(hook, /)\n--\n\nhook(os_tid) is called at the first event of each thread of each recording."},
@@ -226,5 +355,6 @@ int xpr_add_session(PyObject *module) {
     name_enter = PyUnicode_InternFromString("__enter__");
     name_exit = PyUnicode_InternFromString("__exit__");
     if (!marker_keys || !name_enter || !name_exit) return -1;
+    xpr_step_marker = Py_NewRef(Py_None);
     return PyModule_AddFunctions(module, functions);
 }

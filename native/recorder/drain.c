@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     ROUND_NS = 50000000,
     CLOCK_INTERVAL_NS = 1000000000,
+    SECOND_SAMPLE_US = 1000,
 };
 
 /* A log as one round sees it. */
@@ -21,18 +23,19 @@ struct seen {
 static bool add_whole(struct xpr_capture *c, uint16_t type, struct xpr_bytes *records, bool insist) {
     if (!records->used) return true;
     /* Strings and threads mean nothing without the events after them, so they end with the budget too. */
-    if (records->used > xpr_writer_room(&c->writer)) c->over_budget = true;
+    struct xpr_writer *to = type == XPR_CHUNK_SAMPLES ? xpr_events_writer(c) : &c->writer;
+    if (records->used > xpr_writer_room(to)) c->over_budget = true;
     if (c->over_budget) return false;
     struct xpr_part part = {records->data, records->used};
-    if (!xpr_writer_add(&c->writer, type, 0, &part, 1, insist)) return false;
+    if (!xpr_writer_add(to, type, 0, &part, 1, insist)) return false;
     records->used = 0;
     return true;
 }
 
-static bool add_clock(struct xpr_capture *c, bool insist) {
+bool xpr_drain_clock(struct xpr_capture *c, bool insist) {
     struct xpr_clock_record sample = xpr_clock_sample();
     struct xpr_part part = {&sample, sizeof sample};
-    if (!xpr_writer_add(&c->writer, XPR_CHUNK_CLOCK, 0, &part, 1, insist)) return false;
+    if (!xpr_writer_add(xpr_events_writer(c), XPR_CHUNK_CLOCK, 0, &part, 1, insist)) return false;
     c->last_clock_ns = sample.monotonic_ns;
     c->clock_samples++;
     return true;
@@ -54,7 +57,8 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     c->clock_interval_ns = ROUND_NS / 2;
     c->clock_samples = 0;
     atomic_store(&c->wake_wanted, false);
-    return add_clock(c, true) ? 0 : atomic_load(&c->writer.last_errno);
+    if (c->flight.window_ns) return xpr_flight_prepare(c);
+    return xpr_drain_clock(c, true) ? 0 : atomic_load(&c->writer.last_errno);
 }
 
 static void append(struct xpr_bytes *to, struct xpr_bytes *from) {
@@ -89,12 +93,23 @@ static struct split split_events(const struct xpr_log *log, uint64_t tail, uint6
     return s;
 }
 
+/* Says in the ring's header which slots the next chunk will hold, and where. */
+static void announce(struct xpr_capture *c, struct xpr_ring_header *kept, uint64_t pending_tail) {
+    uint64_t segment = c->flight.window_ns ? c->flight.segments[c->flight.count - 1].number + 1 : 0;
+    atomic_store(&kept->pending_offset, 0);
+    atomic_store(&kept->pending_tail, pending_tail);
+    atomic_store(&kept->pending_segment, segment);
+    atomic_store(&kept->pending_offset, atomic_load(&xpr_events_writer(c)->offset));
+}
+
 static bool add_events(struct xpr_capture *c, const struct xpr_log *log, uint64_t tail, uint64_t slots, bool insist) {
+    if (c->flight.window_ns && !c->flight.count) return false; /* no segment could be created */
+    if (log->kept) announce(c, log->kept, tail + slots);
     uint64_t from = tail & log->mask;
     uint64_t first = slots < log->capacity - from ? slots : log->capacity - from;
     struct xpr_part parts[2] = {{log->ring + from, first * sizeof(struct xpr_event)},
                                 {log->ring, (slots - first) * sizeof(struct xpr_event)}};
-    return xpr_writer_add(&c->writer, XPR_CHUNK_EVENTS, log->index, parts, slots > first ? 2 : 1, insist);
+    return xpr_writer_add(xpr_events_writer(c), XPR_CHUNK_EVENTS, log->index, parts, slots > first ? 2 : 1, insist);
 }
 
 static void count(_Atomic uint64_t *counter, uint64_t more) {
@@ -105,14 +120,17 @@ static void drain_log(struct xpr_capture *c, struct seen *seen, bool context_wri
     struct xpr_log *log = seen->log;
     uint64_t tail = atomic_load_explicit(&log->tail, memory_order_relaxed);
     if (tail == seen->head) return;
-    uint64_t room_slots = c->over_budget ? 0 : xpr_writer_room(&c->writer) / sizeof(struct xpr_event);
+    uint64_t room_slots = c->over_budget ? 0 : xpr_writer_room(xpr_events_writer(c)) / sizeof(struct xpr_event);
     struct split s = split_events(log, tail, seen->head, room_slots);
     if (s.other_events) c->over_budget = true;
-    if (s.fit_events && context_written && add_events(c, log, tail, s.fit_slots, insist))
+    if (s.fit_events && context_written && add_events(c, log, tail, s.fit_slots, insist)) {
         count(&log->written, s.fit_events);
-    else
+        if (c->flight.window_ns) c->flight.segments[c->flight.count - 1].events += s.fit_events;
+    } else {
         count(&log->dropped_error, s.fit_events);
+    }
     count(&log->dropped_budget, s.other_events);
+    if (log->kept) atomic_store(&log->kept->tail, seen->head);
     atomic_store_explicit(&log->tail, seen->head, memory_order_release);
 }
 
@@ -131,7 +149,8 @@ static void add_losses(struct xpr_capture *c, struct seen *seen, size_t n, bool 
     for (size_t i = 0; i < n; i++) {
         struct xpr_losses_record losses = losses_of(seen[i].log);
         uint64_t drops = losses.dropped_ring + losses.dropped_budget + losses.dropped_error;
-        if (!all && !seen[i].dead && drops == seen[i].log->reported_drops) continue;
+        bool ends = all || (seen[i].dead && !c->flight.window_ns);
+        if (!ends && drops == seen[i].log->reported_drops) continue;
         struct xpr_losses_record *record = xpr_bytes_add(&records, sizeof losses);
         if (!record) break;
         *record = losses;
@@ -160,9 +179,8 @@ static void retire(struct xpr_capture *c, const struct seen *seen, size_t n) {
         while (*place != log) place = &(*place)->next;
         *place = log->next;
         add_gone(&c->gone, log);
+        xpr_free_log(log, true);
         pthread_mutex_unlock(&c->lock);
-        if (log->ring) munmap(log->ring, log->mapped_bytes);
-        free(log);
     }
 }
 
@@ -179,7 +197,7 @@ static struct seen *look(struct xpr_capture *c, size_t *n) {
             if (atomic_load(&log->generation) != c->generation) continue;
             /* `dead` before `head`: a thread that is dead has appended its last event. */
             bool dead = atomic_load_explicit(&log->dead, memory_order_acquire);
-            seen[(*n)++] = (struct seen){log, atomic_load_explicit(&log->head, memory_order_acquire), dead};
+            seen[(*n)++] = (struct seen){log, atomic_load_explicit(log->head, memory_order_acquire), dead};
         }
         taken = c->new_threads;
         memset(&c->new_threads, 0, sizeof c->new_threads);
@@ -227,20 +245,22 @@ static void drain_round(struct xpr_capture *c, bool last) {
 
     bool clock_is_due = xpr_clock_read_ns(CLOCK_MONOTONIC) - c->last_clock_ns >= c->clock_interval_ns;
     if (last || c->clock_samples < 2 || (clock_is_due && !c->over_budget)) {
-        add_clock(c, last);
+        xpr_drain_clock(c, last);
         /* Close together at first, so that even the events of a short life have a rate. */
         if (c->clock_interval_ns < CLOCK_INTERVAL_NS) c->clock_interval_ns *= 2;
         if (c->clock_interval_ns > CLOCK_INTERVAL_NS) c->clock_interval_ns = CLOCK_INTERVAL_NS;
     }
     bool context_written = c->clock_samples >= 2 && add_whole(c, XPR_CHUNK_STRINGS, &c->strings, last) &&
-                           add_whole(c, XPR_CHUNK_SCHEMAS, &c->schemas, last) &&
-                           add_whole(c, XPR_CHUNK_THREADS, &c->thread_records, last);
+                           add_whole(c, XPR_CHUNK_SCHEMAS, &c->schemas, last);
+    if (context_written) xpr_journal_written();
+    context_written = context_written && add_whole(c, XPR_CHUNK_THREADS, &c->thread_records, last);
     for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
     add_samples(c, &samples, context_written, last);
     add_exchanges(c, last);
     add_losses(c, seen, n, last, last);
     retire(c, seen, n);
     free(seen);
+    if (c->flight.window_ns && !last) xpr_flight_turn(c);
 }
 
 static void add_open_events(struct xpr_capture *c) {
@@ -290,28 +310,33 @@ static void add_prober(struct xpr_capture *c) {
     xpr_writer_add(&c->writer, XPR_CHUNK_PROBER, 0, &part, 1, true);
 }
 
-static void add_end(struct xpr_capture *c) {
-    struct xpr_report r;
-    pthread_mutex_lock(&c->lock);
-    xpr_capture_totals(c, &r);
-    pthread_mutex_unlock(&c->lock);
-    struct xpr_end_record end = {
-        .written = r.written,
-        .dropped_ring = r.dropped_ring,
-        .dropped_budget = r.dropped_budget,
-        .dropped_error = r.dropped_error,
-        .threads = r.threads,
-        .strings = r.strings.strings,
-        .more_names = r.strings.more_names,
-        .more_texts = r.strings.more_texts,
-        .dropped_args = r.strings.dropped_args,
+struct xpr_end_record xpr_end_of(const struct xpr_capture *c, const struct xpr_report *totals) {
+    return (struct xpr_end_record){
+        .written = totals->written,
+        .dropped_ring = totals->dropped_ring,
+        .dropped_budget = totals->dropped_budget,
+        .dropped_error = totals->dropped_error,
+        .threads = totals->threads,
+        .strings = totals->strings.strings,
+        .more_names = totals->strings.more_names,
+        .more_texts = totals->strings.more_texts,
+        .dropped_args = totals->strings.dropped_args,
         .reentered = c->reentered,
         .hook_errors = c->hook_errors,
-        .write_errors = r.write_errors,
-        .last_errno = (uint64_t)r.last_errno,
+        .write_errors = totals->write_errors,
+        .last_errno = (uint64_t)totals->last_errno,
     };
+}
+
+static void add_end(struct xpr_capture *c) {
+    struct xpr_report totals;
+    pthread_mutex_lock(&c->lock);
+    xpr_capture_totals(c, &totals);
+    pthread_mutex_unlock(&c->lock);
+    totals.written -= c->flight.forgotten;
+    struct xpr_end_record end = xpr_end_of(c, &totals);
     struct xpr_part part = {&end, sizeof end};
-    xpr_writer_add(&c->writer, XPR_CHUNK_END, 0, &part, 1, true);
+    if (xpr_writer_add(&c->writer, XPR_CHUNK_END, 0, &part, 1, true) && c->flight.window_ns) xpr_flight_remove(c);
 }
 
 /* Waits for the next round: until its time, or a ring that fills up, or the stop. */
@@ -340,17 +365,21 @@ static void settle(struct xpr_capture *c) {
             atomic_store(&log->generation, 0);
             if (atomic_load(&log->dead)) {
                 *place = log->next;
-                if (log->ring) munmap(log->ring, log->mapped_bytes);
-                free(log);
+                xpr_free_log(log, false);
                 continue;
             }
-            /* The ring keeps its address for the next capture, and gives its memory back until then. */
-            if (log->ring) madvise(log->ring, log->mapped_bytes, MADV_DONTNEED);
+            /* The ring keeps its address, since its thread may be storing there, and gives its memory back. */
+            if (log->kept)
+                xpr_rings_detach(log->kept, log->mapped_bytes);
+            else if (log->mapping)
+                madvise(log->mapping, log->mapped_bytes, MADV_DONTNEED);
+            log->kept = NULL;
         }
         place = &log->next;
     }
     c->string_counts = xpr_strings_counts();
     xpr_strings_clear();
+    xpr_rings_close();
     xpr_samples_clear();
     xpr_exchanges_clear();
 }
@@ -358,11 +387,20 @@ static void settle(struct xpr_capture *c) {
 void *xpr_drain(void *capture) {
     struct xpr_capture *c = capture;
     pthread_setname_np(pthread_self(), "xprof_py.drain");
+    /* A second clock sample soon: with one alone a process that is killed now would leave ticks of no known rate. */
+    usleep(SECOND_SAMPLE_US);
+    if (!atomic_load(&c->stop)) xpr_drain_clock(c, false);
     while (!atomic_load(&c->stop)) {
         wait_for_round(c);
-        if (!atomic_load(&c->stop)) drain_round(c, false);
+        if (atomic_load(&c->stop)) break;
+        drain_round(c, false);
+        if (c->flight.window_ns) xpr_flight_answer(c);
     }
     drain_round(c, true);
+    if (c->flight.window_ns) {
+        xpr_flight_answer(c);
+        xpr_flight_gather(c);
+    }
     add_open_events(c);
     add_sampler(c);
     add_prober(c);
@@ -373,6 +411,7 @@ void *xpr_drain(void *capture) {
     c->removed = removed;
     c->finished = true;
     settle(c);
+    xpr_flight_free(&c->flight);
     c->state = XPR_IDLE;
     pthread_cond_broadcast(&c->done);
     pthread_mutex_unlock(&c->lock);
@@ -393,8 +432,11 @@ void xpr_capture_totals(struct xpr_capture *c, struct xpr_report *r) {
         .dropped_error = sum.dropped_error,
         .threads = c->threads,
         .bytes = atomic_load(&c->writer.offset),
-        .write_errors = atomic_load(&c->writer.write_errors),
-        .last_errno = atomic_load(&c->writer.last_errno),
+        .forgotten = c->flight.forgotten,
+        .write_errors = atomic_load(&c->writer.write_errors) + c->flight.write_errors,
+        .last_errno = c->flight.last_errno ? c->flight.last_errno : atomic_load(&c->writer.last_errno),
+        .rings_in_memory = c->rings_in_memory,
+        .rings_errno = c->rings_errno,
         .removed = c->removed,
         .strings = c->finished ? c->string_counts : xpr_strings_counts(),
     };

@@ -5,7 +5,9 @@
 #include <pthread.h>
 
 #include "recorder/exchanges.h"
+#include "recorder/flight.h"
 #include "recorder/recorder.h"
+#include "recorder/rings.h"
 #include "recorder/samples.h"
 #include "recorder/shard_writer.h"
 
@@ -41,6 +43,8 @@ struct xpr_capture {
 
     /* Set at the start, then the drainer's alone. */
     uint64_t ring_bytes;
+    uint64_t rings_in_memory; /* under the lock, as the next one */
+    int rings_errno;
     struct xpr_writer writer;
     struct xpr_bytes strings, schemas, thread_records; /* taken, not yet written: a failed write must not lose them */
     struct xpr_bytes frames, stacks; /* as well */
@@ -50,10 +54,25 @@ struct xpr_capture {
     bool over_budget;
     uint32_t clock_samples;
     int64_t last_clock_ns, clock_interval_ns;
+    struct xpr_flight flight;
 };
+
+/* Where events, samples and the clock go: the shard, or a flight recorder's segment. */
+static inline struct xpr_writer *xpr_events_writer(struct xpr_capture *c) {
+    return c->flight.window_ns ? &c->flight.segment : &c->writer;
+}
+
+/* Lets go of an ended thread's log. In use: its ring, in a file, is given to the next thread. */
+void xpr_free_log(struct xpr_log *log, bool in_use);
 
 /* Writes the first clock sample. 0 or errno. */
 int xpr_drain_prepare(struct xpr_capture *c);
+
+/* Reads the clocks into the file of the events. */
+bool xpr_drain_clock(struct xpr_capture *c, bool insist);
+
+/* What the end says of these totals. */
+struct xpr_end_record xpr_end_of(const struct xpr_capture *c, const struct xpr_report *totals);
 
 /* The drainer thread. */
 void *xpr_drain(void *capture);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -20,8 +21,11 @@ static struct xpr_capture capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static uint32_t last_generation;
 static pthread_key_t thread_end;
 
-static void free_log(struct xpr_log *log) {
-    if (log->ring) munmap(log->ring, log->mapped_bytes);
+void xpr_free_log(struct xpr_log *log, bool in_use) {
+    if (log->kept && in_use)
+        xpr_rings_give(log->kept);
+    else if (log->mapping)
+        munmap(log->mapping, log->mapped_bytes);
     free(log);
 }
 
@@ -39,7 +43,7 @@ static void on_thread_end(void *value) {
     }
     atomic_store_explicit(&log->dead, true, memory_order_release);
     pthread_mutex_unlock(&capture.lock);
-    if (drained_by_nobody) free_log(log);
+    if (drained_by_nobody) xpr_free_log(log, false);
 }
 
 /* Conditions that wait by CLOCK_MONOTONIC: a stepped clock must not stretch a timeout. */
@@ -74,12 +78,17 @@ static void after_fork_child(void) {
     xpr_strings_after_fork_child();
     xpr_samples_after_fork_child();
     xpr_exchanges_after_fork_child();
-    if (capture.state != XPR_IDLE) xpr_writer_close(&capture.writer);
+    if (capture.state != XPR_IDLE) {
+        xpr_writer_close(&capture.writer);
+        xpr_flight_free(&capture.flight);
+    }
+    xpr_flight_signal_off();
     while (capture.logs) {
         struct xpr_log *next = capture.logs->next;
-        free_log(capture.logs);
+        xpr_free_log(capture.logs, false);
         capture.logs = next;
     }
+    xpr_rings_after_fork_child();
     xpr_this_log = NULL;
     pthread_setspecific(thread_end, NULL);
     xpr_bytes_free(&capture.new_threads);
@@ -122,6 +131,19 @@ static int start_drainer(void) {
 }
 
 int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_bytes) {
+    return xpr_recorder_begin(path, &(struct xpr_recorder_options){.budget_bytes = budget_bytes, .ring_bytes = ring_bytes});
+}
+
+static int begin_flight(const char *path, int64_t window_ns) {
+    memset(&capture.flight, 0, sizeof capture.flight);
+    capture.flight.segment.fd = -1;
+    if (window_ns <= 0) return 0;
+    capture.flight.window_ns = window_ns;
+    capture.flight.base = strdup(path);
+    return capture.flight.base ? 0 : ENOMEM;
+}
+
+int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *options) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_once);
     if (once_result) return once_result;
@@ -133,11 +155,16 @@ int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_by
     pthread_mutex_unlock(&capture.lock);
     if (busy) return EBUSY;
 
-    capture.ring_bytes = power_of_two(ring_bytes);
+    capture.ring_bytes = power_of_two(options->ring_bytes);
     xpr_samples_reset();
     xpr_exchanges_reset();
-    int error = xpr_strings_reset();
-    if (!error) error = xpr_writer_open(&capture.writer, path, budget_bytes, capture.ring_bytes);
+    int error = xpr_writer_open(&capture.writer, path, options->budget_bytes, capture.ring_bytes);
+    capture.rings_in_memory = 0;
+    capture.rings_errno = 0;
+    if (!error && !options->rings_in_memory)
+        capture.rings_errno = xpr_rings_open(path, capture.ring_bytes, capture.writer.shard_id);
+    if (!error) error = xpr_strings_reset();
+    if (!error) error = begin_flight(path, options->window_ns);
     if (!error) error = xpr_drain_prepare(&capture);
 
     pthread_mutex_lock(&capture.lock);
@@ -152,6 +179,8 @@ int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_by
     if (error) {
         capture.state = XPR_IDLE;
         xpr_writer_close(&capture.writer);
+        xpr_rings_close();
+        xpr_flight_free(&capture.flight);
     } else {
         atomic_store(&xpr_active, capture.generation);
     }
@@ -166,15 +195,38 @@ void xpr_recorder_wake(void) {
     pthread_cond_signal(&capture.wake);
 }
 
-/* Maps a ring of the capture's size, unless the log has it already. Without memory the log counts its events as dropped. */
+/* Gives the log an empty ring for this capture: in the rings' file, else in memory. Without memory it counts its events as
+ * dropped. */
 static void map_ring(struct xpr_log *log) {
-    if (log->ring && log->mapped_bytes == capture.ring_bytes) return;
-    if (log->ring) munmap(log->ring, log->mapped_bytes);
-    void *ring = mmap(NULL, capture.ring_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    log->ring = ring == MAP_FAILED ? NULL : ring;
-    log->mapped_bytes = capture.ring_bytes;
+    int error = 0;
+    struct xpr_ring_header *kept = xpr_rings_take(&error);
+    uint64_t wanted = kept ? xpr_ring_stride(capture.ring_bytes) : capture.ring_bytes;
+    if (log->mapping && (kept || log->mapped_bytes != wanted)) {
+        munmap(log->mapping, log->mapped_bytes);
+        log->mapping = NULL;
+    }
+    if (kept) {
+        log->mapping = kept;
+    } else {
+        capture.rings_in_memory++;
+        if (error) capture.rings_errno = error;
+        if (!log->mapping) {
+            int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+            void *place = mmap(NULL, wanted, PROT_READ | PROT_WRITE, flags, -1, 0);
+            log->mapping = place == MAP_FAILED ? NULL : place;
+        }
+    }
+    log->mapped_bytes = wanted;
+    log->kept = kept;
+    log->ring = kept ? (void *)((uint8_t *)kept + XPR_RING_HEADER_BYTES) : log->mapping;
     log->capacity = log->ring ? capture.ring_bytes / sizeof(struct xpr_event) : 0;
     log->mask = log->capacity - 1;
+    log->head = kept ? &kept->head : &log->own_head;
+    log->open = kept ? &kept->open : &log->own_open;
+    log->seen_tail = 0;
+    atomic_store(&log->tail, 0);
+    atomic_store(&log->own_head, 0);
+    atomic_store(&log->own_open.count, 0);
 }
 
 struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
@@ -212,8 +264,6 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         log->index = capture.threads++;
         log->sampled = log->greeted = false;
         log->reported_drops = 0;
-        log->seen_tail = atomic_load(&log->head);
-        atomic_store(&log->tail, log->seen_tail);
         atomic_store(&log->accepted, 0);
         atomic_store(&log->dropped_ring, 0);
         atomic_store(&log->written, 0);
@@ -223,6 +273,11 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         record->bytes = (uint32_t)bytes;
         record->os_tid = (uint64_t)syscall(SYS_gettid);
         memcpy(record + 1, thread_name, bytes);
+        if (log->kept) {
+            log->kept->os_tid = record->os_tid;
+            snprintf(log->kept->name, sizeof log->kept->name, "%.*s", (int)bytes, thread_name);
+            atomic_store(&log->kept->thread, log->index + 1);
+        }
         atomic_store(&log->generation, generation);
     } else if (is_new && log) {
         pthread_setspecific(thread_end, NULL);
@@ -252,13 +307,16 @@ void xpr_recorder_add_open(uint32_t thread, const struct xpr_event *slots, unsig
     pthread_mutex_unlock(&capture.lock);
 }
 
+static void deadline(int64_t timeout_ns, struct timespec *until) {
+    clock_gettime(CLOCK_MONOTONIC, until);
+    int64_t until_ns = (int64_t)until->tv_nsec + timeout_ns % 1000000000;
+    until->tv_sec += (time_t)(timeout_ns / 1000000000 + until_ns / 1000000000);
+    until->tv_nsec = (long)(until_ns % 1000000000);
+}
+
 void xpr_recorder_finish(int64_t timeout_ns, uint64_t reentered, uint64_t hook_errors, struct xpr_report *report) {
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t until_ns = (int64_t)until.tv_nsec + timeout_ns % 1000000000;
-    until.tv_sec += (time_t)(timeout_ns / 1000000000 + until_ns / 1000000000);
-    until.tv_nsec = (long)(until_ns % 1000000000);
-
+    deadline(timeout_ns, &until);
     pthread_mutex_lock(&capture.lock);
     if (capture.state == XPR_RECORDING) {
         capture.state = XPR_FINISHING;
@@ -279,4 +337,74 @@ void xpr_recorder_report(struct xpr_report *report) {
     pthread_mutex_lock(&capture.lock);
     xpr_capture_totals(&capture, report);
     pthread_mutex_unlock(&capture.lock);
+}
+
+/* --- the flight recorder's side that any thread may use; what it does is in flight.c --------------------------------- */
+
+static int replace(char **text, const char *with) {
+    char *copy = strdup(with);
+    if (!copy) return ENOMEM;
+    free(*text);
+    *text = copy;
+    return 0;
+}
+
+int xpr_flight_describe(const char *folder, const char *shard_name, const char *run_file_name, const char *head,
+                        unsigned limit) {
+    struct xpr_flight *f = &capture.flight;
+    pthread_mutex_lock(&capture.lock);
+    int error = capture.state == XPR_RECORDING && f->window_ns ? 0 : ENOTCONN;
+    if (!error) error = replace(&f->shard_name, shard_name);
+    if (!error) error = replace(&f->run_file_name, run_file_name);
+    if (!error) error = replace(&f->head, head);
+    if (!error) error = replace(&f->folder, folder); /* the last one: with it snapshots can be taken */
+    f->limit = limit < XPR_MAX_SNAPSHOTS ? limit : XPR_MAX_SNAPSHOTS;
+    pthread_mutex_unlock(&capture.lock);
+    return error;
+}
+
+int xpr_flight_ask(const char *name, const char *about, uint64_t *ticket) {
+    struct xpr_flight *f = &capture.flight;
+    pthread_mutex_lock(&capture.lock);
+    int error = 0;
+    *ticket = f->asked;
+    if (capture.state != XPR_RECORDING || !f->folder)
+        error = ENOTCONN;
+    else if (f->wanted)
+        error = EBUSY;
+    else if (f->taken >= f->limit)
+        error = EDQUOT;
+    if (error == EDQUOT) f->refused++;
+    if (!error) {
+        snprintf(f->request.name, sizeof f->request.name, "%s", name);
+        snprintf(f->request.about, sizeof f->request.about, "%s", about);
+        f->wanted = true;
+        *ticket = ++f->asked;
+        xpr_recorder_wake();
+    }
+    pthread_mutex_unlock(&capture.lock);
+    return error;
+}
+
+int xpr_flight_wait(uint64_t ticket, int64_t timeout_ns) {
+    struct xpr_flight *f = &capture.flight;
+    struct timespec until;
+    deadline(timeout_ns, &until);
+    pthread_mutex_lock(&capture.lock);
+    int error = 0;
+    while (f->answered < ticket && capture.state != XPR_IDLE && !error)
+        error = pthread_cond_timedwait(&capture.done, &capture.lock, &until);
+    /* One snapshot is written at a time, so the answers are the list of snapshots. */
+    error = f->answered < ticket ? ETIMEDOUT : ticket ? f->snapshots[ticket - 1].error : ENOTCONN;
+    pthread_mutex_unlock(&capture.lock);
+    return error;
+}
+
+unsigned xpr_flight_report(struct xpr_snapshot *snapshots, uint64_t *refused) {
+    pthread_mutex_lock(&capture.lock);
+    unsigned count = capture.flight.taken;
+    memcpy(snapshots, capture.flight.snapshots, count * sizeof *snapshots);
+    *refused = capture.flight.refused;
+    pthread_mutex_unlock(&capture.lock);
+    return count;
 }

@@ -26,8 +26,11 @@ struct xpr_report {
     uint64_t accepted;                  /* events that entered a ring, or were open at the stop */
     uint64_t written;                   /* events in the file */
     uint64_t dropped_ring, dropped_budget, dropped_error;
+    uint64_t forgotten;                 /* written events that have left a flight recorder's window since */
     uint64_t threads, bytes, write_errors;
     int last_errno;                     /* of the last failed write, 0: none failed */
+    uint64_t rings_in_memory;           /* threads whose last moments a killed process loses */
+    int rings_errno;                    /* why, 0: there are none */
     bool removed;                       /* the file had lost its name when it was closed */
     struct xpr_string_counts strings;
 };
@@ -36,6 +39,13 @@ struct xpr_report {
  * 0; EBUSY while a capture runs or is still being finished; else the errno that says why the file or the thread could
  * not be made, with nothing left behind but, at most, an empty file. */
 int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_bytes);
+
+struct xpr_recorder_options {
+    uint64_t budget_bytes, ring_bytes;
+    bool rings_in_memory; /* not in a file, although a killed process then loses its last moments */
+    int64_t window_ns; /* 0: all of the capture is kept; else a flight recorder (flight.h) that keeps so much */
+};
+int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *options);
 
 /* Sets the calling thread's log up for the capture `generation`. thread_name: UTF-8, NULL for the system's.
  * NULL: that capture is over, or there is no memory (one event is then counted as lost). */

@@ -54,9 +54,8 @@ static int write_all(int fd, uint64_t offset, struct iovec *parts, int count) {
     return 0;
 }
 
-/* Opens the file above the standard streams: a program without them prints into whatever takes their place. */
-static int open_shard(const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+int xpr_open_above_standard(const char *path, int flags) {
+    int fd = open(path, flags | O_CLOEXEC, 0666);
     if (fd < 0 || fd > 2) return fd;
     int higher = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     int error = errno;
@@ -70,7 +69,7 @@ static bool is_ours(const struct xpr_writer *w) {
     return fstat(w->fd, &state) == 0 && (uint64_t)state.st_dev == w->device && (uint64_t)state.st_ino == w->inode;
 }
 
-static void read_boot_id(char *text, size_t room) {
+void xpr_read_boot_id(char *text, size_t room) {
     memset(text, 0, room);
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
@@ -82,7 +81,7 @@ static void read_boot_id(char *text, size_t room) {
 
 int xpr_writer_open(struct xpr_writer *w, const char *path, uint64_t budget_bytes, uint64_t ring_bytes) {
     memset(w, 0, sizeof *w);
-    w->fd = open_shard(path);
+    w->fd = xpr_open_above_standard(path, O_WRONLY | O_CREAT | O_TRUNC);
     if (w->fd < 0) return errno;
     struct stat state;
     if (fstat(w->fd, &state) == 0) {
@@ -97,9 +96,11 @@ int xpr_writer_open(struct xpr_writer *w, const char *path, uint64_t budget_byte
         .clock_kind = xpr_clock_kind,
         .budget_bytes = budget_bytes,
         .ring_bytes = ring_bytes,
+        .shard_id = xpr_clock_now(),
     };
+    w->shard_id = header.shard_id;
     memcpy(header.magic, XPR_SHARD_MAGIC, sizeof header.magic);
-    read_boot_id(header.boot_id, sizeof header.boot_id);
+    xpr_read_boot_id(header.boot_id, sizeof header.boot_id);
     struct sums s = {0, 0};
     add_words(&s, &header, sizeof header);
     header.checksum = checksum(s);

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "xprof_py/shard_format.h"
@@ -26,7 +27,14 @@ struct xpr_writer {
     _Atomic uint64_t write_errors;
     _Atomic int last_errno;
     int64_t rest_until_ns; /* MONOTONIC */
+    uint64_t shard_id;
 };
+
+/* Opens a file above the standard streams: a program without them prints into whatever takes their place. -1 and errno. */
+int xpr_open_above_standard(const char *path, int flags);
+
+/* The kernel's boot id as text, padded with 0; empty where unknown. */
+void xpr_read_boot_id(char *text, size_t room);
 
 /* Creates or empties the file and writes its header. 0 or errno (the file is then closed). */
 int xpr_writer_open(struct xpr_writer *w, const char *path, uint64_t budget_bytes, uint64_t ring_bytes);

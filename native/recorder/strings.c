@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "recorder/rings.h"
+
 struct entry { /* one string or schema; open addressing, `length` 0 and `id` 0 in an unused one */
     uint64_t hash;
     const uint8_t *key;
@@ -137,6 +139,7 @@ static bool add_string(uint64_t hash, const uint8_t *text, size_t length) {
     record->id = all.next_string++;
     record->bytes = (uint32_t)length;
     memcpy(record + 1, text, length);
+    xpr_journal_add(XPR_CHUNK_STRINGS, record, sizeof *record + padded(length));
     all.counts.strings++;
     return true;
 }
@@ -227,6 +230,7 @@ uint32_t xpr_intern_schema(const uint32_t *keys, uint32_t count, uint64_t kinds)
             record->count = count;
             record->kinds = kinds;
             memcpy(record + 1, keys, count * sizeof *keys);
+            xpr_journal_add(XPR_CHUNK_SCHEMAS, record, bytes);
         }
     }
     if (!id) all.counts.dropped_args += count;
@@ -251,6 +255,7 @@ void xpr_strings_take(struct xpr_bytes *strings, struct xpr_bytes *schemas) {
     pthread_mutex_lock(&lock);
     *strings = all.new_strings;
     *schemas = all.new_schemas;
+    xpr_journal_taken();
     memset(&all.new_strings, 0, sizeof all.new_strings);
     memset(&all.new_schemas, 0, sizeof all.new_schemas);
     pthread_mutex_unlock(&lock);

@@ -273,10 +273,11 @@ static void a_file_that_cannot_grow(void) {
 static void a_folder_that_is_removed(void) {
     char folder[] = "/tmp/recorder_gone_XXXXXX";
     CHECK(mkdtemp(folder));
-    char file[128];
+    char file[128], rings[136];
     snprintf(file, sizeof file, "%s/x.xpr", folder);
+    snprintf(rings, sizeof rings, "%s.rings", file);
     CHECK(xpr_recorder_start(file, 1 << 30, 1 << 20) == 0);
-    CHECK(unlink(file) == 0 && rmdir(folder) == 0);
+    CHECK(unlink(file) == 0 && (unlink(rings) == 0 || errno == ENOENT) && rmdir(folder) == 0);
     struct work work = {.generation = xpr_recording(), .count = 10, .slots = 1};
     record_many(&work);
     struct xpr_report r = stop();
@@ -397,6 +398,41 @@ static void starts_and_stops_beside_threads_that_record(void) {
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
 }
 
+/* More threads at once than the rings' file has room for: the others record into memory, and nothing else changes. */
+static void more_threads_than_the_file_has_room_for(void) {
+    enum { THREADS = 6, RING = 64 << 20 };
+    CHECK(xpr_recorder_start(path, 1 << 30, RING) == 0);
+    struct work work[THREADS] = {0};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        work[i] = (struct work){.generation = xpr_recording(), .count = 2000, .slots = 1};
+        CHECK(pthread_create(&threads[i], NULL, record_many, &work[i]) == 0);
+    }
+    struct xpr_report during;
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    xpr_recorder_report(&during);
+    struct xpr_report r = stop();
+    CHECK(r.written == THREADS * 2000 && (during.rings_in_memory == 0 || during.rings_errno != 0));
+    struct contents c;
+    read_shard(&c);
+    CHECK(c.ended && c.events == r.written);
+}
+
+static void open_spans_in_any_order(void) {
+    CHECK(xpr_recorder_start(path, 1 << 30, 1 << 16) == 0);
+    struct xpr_log *log = xpr_log_begin(xpr_recording(), NULL);
+    for (uint64_t i = 1; i <= 40; i++) xpr_log_enter(log, (struct xpr_event){.start = i, .kind = (uint8_t)(i & 1), .flags = 1});
+    CHECK(atomic_load(&log->open->count) == 40 && log->open->spans[31].start == 32);
+    for (uint64_t i = 40; i > 32; i--) xpr_log_leave(log, i);
+    xpr_log_leave(log, 99); /* not entered here */
+    CHECK(atomic_load(&log->open->count) == 32);
+    xpr_log_leave(log, 3); /* of another task: not the last one */
+    CHECK(atomic_load(&log->open->count) == 31 && log->open->spans[2].start == 4 && log->open->spans[30].start == 32);
+    xpr_log_leave_last(log, 1);
+    CHECK(atomic_load(&log->open->count) == 30 && log->open->spans[29].start == 32 && log->open->spans[28].start == 30);
+    stop();
+}
+
 int main(void) {
     signal(SIGXFSZ, SIG_IGN);
     const char *folder = getenv("TMPDIR");
@@ -411,6 +447,8 @@ int main(void) {
     a_folder_that_is_removed();
     a_descriptor_that_the_program_takes_away();
     a_program_without_standard_streams();
+    more_threads_than_the_file_has_room_for();
+    open_spans_in_any_order();
     a_forked_child();
     again_and_again();
     starts_and_stops_beside_threads_that_record();

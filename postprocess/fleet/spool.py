@@ -32,6 +32,7 @@ from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.hlo.cpu_peaks import cache_folder, machine, stored_file
 from xprof_py.postprocess.readers.remote import stamp_and_ends
+from xprof_py.postprocess.readers.shard_left import left_beside
 from xprof_py.postprocess.readers.sources import Source
 from xprof_py.postprocess.schema import SCHEMA_VERSION
 
@@ -69,6 +70,8 @@ def key_of_source(source: Source, *, calibrate: bool) -> str:
     for name in ("xspace", "shard", "run_file", "trace"):
         path = getattr(source, name)
         said += [name, "" if path is None else f"{path} {_fingerprint(source.base, path)}"]
+    if source.shard is not None and not source.base:
+        said += [f"{path} {_fingerprint('', path)}" for path in left_beside(source.shard)]
     return key_of(*said)
 
 

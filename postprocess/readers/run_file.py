@@ -42,6 +42,9 @@ def losses(run: dict[str, Any], file: str, *, has_xspace: bool, has_shard: bool)
     for message in run.get("messages") or []:
         if isinstance(message, dict) and message.get("severity") in ("warning", "error"):
             note(str(message["severity"]), "capture", str(message.get("message", "")))
+    reason = _snapshot_reason(run.get("snapshot"))
+    if reason:
+        note("info", "snapshot", f"a snapshot of the flight recorder: {reason}")
     state = run.get("state")
     if state in ("recording", "stopping"):
         note("warning", "capture_not_ended", "the capture had not ended: it still runs, or the process was killed")
@@ -53,6 +56,22 @@ def losses(run: dict[str, Any], file: str, *, has_xspace: bool, has_shard: bool)
     if why and not (files.get("xplane") and not has_xspace):
         note("error", "no_xla_profile", why)
     return rows
+
+
+def _snapshot_reason(snapshot: object) -> str:
+    """Why a flight recorder took this snapshot, "" where it is none."""
+    about = snapshot.get("about") if isinstance(snapshot, dict) else None
+    if not isinstance(about, dict):
+        return ""
+    reason = str(about.get("reason"))
+    if reason == "slow step":
+        took = f"took {about.get('duration_ms')} ms, the median of those before it is {about.get('median_ms')} ms"
+        return f"step {about.get('step')} of {about.get('step_name')} {took}"
+    if reason == "exception":
+        return f"{about.get('exception')} left the block: {about.get('text')}"
+    if reason == "signal":
+        return "SIGUSR2"
+    return f"{reason}: {about.get('text')}"
 
 
 def no_device_reason(run: dict[str, Any], *, has_xspace: bool) -> str:

@@ -15,6 +15,8 @@ import pyarrow as pa
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.shard_clock import TickMap, tick_map_of
+from xprof_py.postprocess.readers.shard_left import Rings, read_rings, segments_beside
 from xprof_py.postprocess.readers.shard_probe import ShardProbe
 from xprof_py.postprocess.readers.shard_stacks import ShardStacks
 from xprof_py.postprocess.readers.sniff import require_regular
@@ -25,14 +27,14 @@ VERSION = 1
 PLANE = "/host:xprof_py"
 """Plane of the lines that shards deliver."""
 
-_HEADER = struct.Struct("<8sIIQIIQQ40s32xQ")
+_HEADER = struct.Struct("<8sIIQIIQQ40sQ24xQ")
 _CHUNK = struct.Struct("<IHHQIIQ")
 _CHUNK_MAGIC = 0x43525058
 _STRINGS, _SCHEMAS, _THREADS, _EVENTS, _CLOCK, _LOSSES, _END = range(1, 8)
 _CLOCKS = {1: "tsc", 2: "cntvct", 3: "monotonic"}
-_MONOTONIC = 3
 _SLOT_BYTES = 32
 _KIND_MORE = 0xFF
+_KIND_STEP = 2
 _PAST = 0x10
 _OPEN = np.uint64(2**64 - 1)
 _MASK = 2**64 - 1
@@ -51,17 +53,17 @@ _END_FIELDS = (
     "write_errors",
     "last_errno",
 )
-# A clock that is steered gains or loses at most 500 ppm; what is more was a step.
-_STEP_NS = 1_000_000
-_STEER_PPM = 600
-_FAR_PS = float(2**62)
 
 U64 = np.dtype("<u8")
 
 
 @dataclass
 class _Shard:
-    """The chunks of one file, taken apart but not yet joined."""
+    """The chunks of one file, and of what lies beside it, taken apart but not yet joined.
+
+    ``whole``: (segment + 1 or 0, offset) of the whole chunks of events; ``cut``: of one that the end of its file cuts,
+    with its thread and what is there of it. ``was_doing``: the spans that were open when the process was killed.
+    """
 
     file: str
     pid: int
@@ -69,11 +71,15 @@ class _Shard:
     boot_id: str
     budget_bytes: int
     ring_bytes: int
+    shard_id: int = 0
     strings: dict[int, str] = field(default_factory=dict)
     schemas: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict)
     threads: dict[int, tuple[int, str]] = field(default_factory=dict)
     slots: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
     clock: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    whole: set[tuple[int, int]] = field(default_factory=set)
+    cut: list[tuple[int, int, int, np.ndarray[Any, Any]]] = field(default_factory=list)
+    was_doing: list[dict[str, Any]] = field(default_factory=list)
     losses: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     end: dict[str, int] | None = None
     stacks: ShardStacks = field(default_factory=ShardStacks)
@@ -92,7 +98,10 @@ def read_shard(path: str | os.PathLike[str]) -> Profile:
     diagnostics.
     ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
     its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
-    clock, budget_bytes, ring_bytes, totals, finished.
+    clock, budget_bytes, ring_bytes, totals, finished, was_doing.
+
+    Of a process that was killed the segments and rings beside the shard are read too: they hold what it had recorded
+    and not yet written. ``was_doing`` says per thread in which spans it was: [{thread, tid, spans}], outermost first.
 
     A shard that was cut off, or damaged after its header, gives what can be read and a row in diagnostics for the rest.
     Raises BadInputError if the file cannot be read or its header is not one of ours.
@@ -104,7 +113,10 @@ def read_shard(path: str | os.PathLike[str]) -> Profile:
     except OSError as error:
         raise BadInputError(name, "", error.strerror or str(error)) from error
     shard = _read_header(name, content)
-    _read_chunks(shard, content)
+    _read_chunks(shard, content, 0)
+    if shard.end is None:
+        _take_left(shard)
+    shard.slots += [(thread, body) for _, _, thread, body in shard.cut]
     return _profile(shard)
 
 
@@ -114,14 +126,16 @@ def _read_header(name: str, content: np.ndarray[Any, Any]) -> _Shard:
         raise BadInputError(name, "byte 0", "not a shard of xprof_py")
     if len(raw) < _HEADER.size:
         raise BadInputError(name, f"byte {len(raw)}", f"the file ends inside its header of {_HEADER.size} bytes")
-    _, version, header_bytes, pid, clock_kind, _, budget_bytes, ring_bytes, boot_id, checksum = _HEADER.unpack(raw)
+    fields = _HEADER.unpack(raw)
+    _, version, header_bytes, pid, clock_kind, _, budget_bytes, ring_bytes, boot_id, shard_id, checksum = fields
     if version != VERSION:
         raise BadInputError(name, "byte 8", f"shard version {version}; this release reads version {VERSION}")
     if header_bytes != _HEADER.size or _checksum(content[: _HEADER.size], _HEADER.size - 8, checksum) != checksum:
         raise BadInputError(name, "byte 0", "the header is damaged (its checksum does not match)")
     if clock_kind not in _CLOCKS:
         raise BadInputError(name, "byte 24", f"unknown clock {clock_kind}")
-    return _Shard(name, pid, clock_kind, boot_id.rstrip(b"\0").decode("ascii", "replace"), budget_bytes, ring_bytes)
+    boot = boot_id.rstrip(b"\0").decode("ascii", "replace")
+    return _Shard(name, pid, clock_kind, boot, budget_bytes, ring_bytes, shard_id)
 
 
 def _checksum(chunk: np.ndarray[Any, Any], at: int, stored: int) -> int:
@@ -134,7 +148,8 @@ def _checksum(chunk: np.ndarray[Any, Any], at: int, stored: int) -> int:
     return (a & _MASK) ^ ((b << 32 | b >> 32) & _MASK)
 
 
-def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any]) -> None:
+def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any], part: int) -> None:
+    """Take a file's chunks apart; ``part``: 0 for the shard, a segment's number + 1."""
     size = len(content)
     at = _HEADER.size
     expected = 0
@@ -149,7 +164,7 @@ def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any]) -> None:
             break
         body = at + _CHUNK.size
         if body + length > size:
-            _read_cut_chunk(shard, kind, thread, content[body:], at, length)
+            _read_cut_chunk(shard, kind, thread, content[body:], (part, at), length)
             break
         following = body + length
         if _checksum(content[at:following], _CHUNK.size - 8, checksum) != checksum:
@@ -163,6 +178,8 @@ def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any]) -> None:
             try:
                 if not _read_chunk(shard, kind, thread, content[body:following]):
                     unknown[kind] = unknown.get(kind, 0) + 1
+                if kind == _EVENTS:
+                    shard.whole.add((part, at))
             except (struct.error, ValueError):
                 message = f"the content of a chunk of type {kind} makes no sense"
                 shard.note("error", "shard_damaged", f"byte {at}", 1, message)
@@ -170,19 +187,87 @@ def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any]) -> None:
         at = following
     for kind, count in sorted(unknown.items()):
         shard.note("warning", "unknown_chunk", f"type {kind}", count, "written by a newer release; not read")
-    if shard.end is None:
-        message = "the recorder was not stopped: its last moments, at most about 0.1 s, are missing"
-        shard.note("warning", "shard_not_finished", "", 1, message)
 
 
-def _read_cut_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any], at: int, length: int) -> None:
+def _take_left(shard: _Shard) -> None:
+    """The recorder was not stopped: take what its process left beside the shard."""
+    segments = segments_beside(shard.file)
+    if segments:
+        # A recorder that is gathering its segments has appended some of them: they are read once, from their own files.
+        for taken in (shard.slots, shard.clock, shard.stacks.samples, shard.cut):
+            taken.clear()
+    for number, path in segments:
+        try:
+            content = np.fromfile(path, dtype=np.uint8)
+            _read_header(str(path), content)
+            _read_chunks(shard, content, number + 1)
+        except (OSError, BadInputError) as error:
+            shard.note("error", "shard_damaged", path.name, 1, f"a segment cannot be read: {error}")
+    rings = read_rings(shard.file, shard.shard_id, shard.whole)
+    if isinstance(rings, str):
+        message = f"the recorder was not stopped: its last moments, at most about 0.1 s, are missing ({rings})"
+    else:
+        count = _take_rings(shard, rings)
+        message = f"the recorder was not stopped: {count} event slots were still in its rings, and are read from there"
+    shard.note("warning", "shard_not_finished", "", 1, message)
+
+
+def _take_rings(shard: _Shard, rings: Rings) -> int:
+    """Returns how many slots of finished events were in the rings."""
+    for kind, payload in rings.journal:
+        try:
+            _read_chunk(shard, kind, 0, payload)
+        except (struct.error, ValueError):
+            shard.note("error", "shard_damaged", "rings", 1, "a record of the journal makes no sense")
+    if rings.skipped:
+        shard.note("warning", "journal_full", "", rings.skipped, "new names found no place in the journal")
+    if sum(len(samples) for samples in shard.clock) < 2 * _SLOT_BYTES:
+        shard.clock.insert(0, rings.clock)
+    shard.cut = [cut for cut in shard.cut if cut[:2] not in rings.claimed]
+    count = 0
+    for ring in rings.rings:
+        shard.threads.setdefault(ring.thread, (ring.tid, ring.name))
+        written, _, over, failed = shard.losses.get(ring.thread, (0, 0, 0, 0))
+        shard.losses[ring.thread] = (written, ring.dropped, over, failed)
+        if len(ring.slots):
+            shard.slots.append((ring.thread, ring.slots))
+            count += len(ring.slots) // _SLOT_BYTES
+        _take_open(shard, ring.thread, ring.open)
+    return count
+
+
+def _take_open(shard: _Shard, thread: int, spans: np.ndarray[Any, Any]) -> None:
+    """Take the spans that a thread was in; one that has ended was recorded an instant before it was to be taken off."""
+    ended: set[int] = set()
+    for of_thread, body in shard.slots:
+        if of_thread == thread:
+            slots = body[: len(body) // _SLOT_BYTES * _SLOT_BYTES].view(U64).reshape(-1, 4)
+            ended.update(slots[(slots[:, 2] >> np.uint64(32)) & np.uint64(0xFF) != _KIND_MORE, 0].tolist())
+    still = spans.view(U64).reshape(-1, 4)
+    still = still[[start not in ended for start in still[:, 0].tolist()]]
+    if not len(still):
+        return
+    shard.slots.append((thread, np.ascontiguousarray(still).view(np.uint8).reshape(-1)))
+    names = []
+    for _, _, word, value in still.tolist():
+        name = shard.strings.get(word & 0xFFFFFFFF, "?")
+        names.append(f"{name} {value}" if word >> 48 and word >> 32 & 0xFF == _KIND_STEP else name)
+    tid, thread_name = shard.threads[thread]
+    shard.was_doing.append({"thread": thread_name, "tid": tid, "spans": names})
+    message = f"when the process was killed it was doing: {' > '.join(names)}"
+    shard.note("error", "was_doing", f"thread {tid} ({thread_name})", 1, message)
+
+
+def _read_cut_chunk(
+    shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any], place: tuple[int, int], length: int
+) -> None:
     """A chunk that the end of the file cuts: its whole events are good, as events are written one after the other."""
     message = f"the file ends {length - len(body)} bytes before its last chunk does"
-    shard.note("warning", "shard_truncated", f"byte {at}", 1, message)
+    shard.note("warning", "shard_truncated", f"byte {place[1]}", 1, message)
     if kind == _EVENTS:
         whole = len(body) // _SLOT_BYTES * _SLOT_BYTES
         if whole:
-            shard.slots.append((thread, body[:whole]))
+            shard.cut.append((*place, thread, body[:whole]))
     else:
         shard.stacks.take_cut(kind, body)
         shard.probe.take_cut(kind, body)
@@ -230,53 +315,8 @@ def _records(body: np.ndarray[Any, Any], layout: str, unit_bytes: int) -> Iterat
         at += head + (length + 7) // 8 * 8
 
 
-@dataclass(frozen=True)
-class _TickMap:
-    """Ticks to picoseconds since the origin: linear between the clock samples, the outer pieces extended."""
-
-    ticks: np.ndarray[Any, Any]
-    at_ps: np.ndarray[Any, Any]
-    ps_per_tick: np.ndarray[Any, Any]
-
-    def to_ps(self, ticks: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        piece = np.clip(np.searchsorted(self.ticks, ticks, side="right") - 1, 0, len(self.ps_per_tick) - 1)
-        # A piece is about a second long: its ticks fit a double exactly, and the product is good to a nanosecond.
-        distance = (ticks - self.ticks[piece]).view(np.int64).astype(np.float64)
-        # Only a damaged event lies 50 days from the samples; it is kept within what the column can hold.
-        distance_ps = np.clip(np.rint(distance * self.ps_per_tick[piece]), -_FAR_PS, _FAR_PS)
-        at_ps: np.ndarray[Any, Any] = self.at_ps[piece] + distance_ps.astype(np.int64)
-        return at_ps
-
-
-def _tick_map(shard: _Shard) -> tuple[int, _TickMap | None]:
-    """The origin (REALTIME ns at the first sample) and the map; None without two samples (one for MONOTONIC ticks)."""
-    if not any(len(samples) for samples in shard.clock):
-        return 0, None
-    samples = np.concatenate(shard.clock).view(U64).reshape(-1, 4)
-    ticks = samples[:, 0].copy()
-    monotonic_ns = samples[:, 1].astype(np.int64)
-    realtime_ns = samples[:, 2].astype(np.int64)
-    origin_ns = int(realtime_ns[0])
-    highest = np.maximum.accumulate(ticks)
-    keep = np.concatenate([[True], ticks[1:] > highest[:-1]])
-    ticks, monotonic_ns, realtime_ns = ticks[keep], monotonic_ns[keep], realtime_ns[keep]
-    if len(ticks) == 1:
-        if shard.clock_kind != _MONOTONIC:
-            return origin_ns, None
-        return origin_ns, _TickMap(ticks, np.zeros(1, np.int64), np.array([1000.0]))
-    passed_ns = np.diff(monotonic_ns)
-    steered_ns = np.diff(realtime_ns - monotonic_ns)
-    stepped = np.abs(steered_ns) > _STEP_NS + passed_ns * _STEER_PPM // 1_000_000
-    for i in np.flatnonzero(stepped).tolist():
-        place = f"{(int(monotonic_ns[i]) - int(monotonic_ns[0])) / 1e9:.3f} s"
-        message = f"the system's clock was set by {int(steered_ns[i]) / 1e6:+.3f} ms; later times are on the old one"
-        shard.note("warning", "clock_stepped", place, 1, message)
-    at_ps = np.concatenate([[0], np.cumsum(passed_ns + np.where(stepped, 0, steered_ns))]) * 1000
-    return origin_ns, _TickMap(ticks, at_ps, np.diff(at_ps) / np.diff(ticks.view(np.int64)))
-
-
 def _profile(shard: _Shard) -> Profile:
-    origin_ns, tick_map = _tick_map(shard)
+    origin_ns, tick_map = tick_map_of(shard.clock, shard.clock_kind, shard.note)
     slots, thread, first, slot_count = _find_events(shard)
     if tick_map is None and len(first):
         message = "events without two clock samples before them: their times cannot be told"
@@ -311,6 +351,7 @@ def _profile(shard: _Shard) -> Profile:
         "budget_bytes": shard.budget_bytes,
         "ring_bytes": shard.ring_bytes,
         "finished": shard.end is not None,
+        "was_doing": shard.was_doing,
         "totals": shard.end or {},
         "probe": shard.probe.metadata(),
     }
@@ -362,7 +403,7 @@ def _find_events(
 
 def _event_tables(
     shard: _Shard,
-    tick_map: _TickMap | None,
+    tick_map: TickMap | None,
     slots: np.ndarray[Any, Any],
     thread: np.ndarray[Any, Any],
     first: np.ndarray[Any, Any],

@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from xprof_py import _native
+from xprof_py.config import Settings
 
 
 class HostRecorder:
     """Starts and stops the recorder of ``_native`` for one shard file."""
 
-    def __init__(self, budget_bytes: int, ring_bytes: int) -> None:
-        self._budget_bytes = budget_bytes
-        self._ring_bytes = ring_bytes
+    def __init__(self, settings: Settings, window_s: float = 0.0) -> None:
+        """Args: ``window_s``: a flight recorder keeps so many last seconds, 0: everything."""
+        self._options: dict[str, Any] = {
+            "budget_bytes": settings.budget_bytes,
+            "ring_bytes": settings.ring_bytes,
+            "rings_in_memory": settings.rings_in_memory,
+            "window_s": window_s,
+        }
         self.running = False
 
     def start(self, shard_path: str) -> None:
@@ -22,7 +28,7 @@ class HostRecorder:
             OSError: the file cannot be created.
             RuntimeError: something else in this process is recording already.
         """
-        _native.recorder_start(shard_path, budget_bytes=self._budget_bytes, ring_bytes=self._ring_bytes)
+        _native.recorder_start(shard_path, **self._options)
         self.running = True
 
     def stop(self, timeout_s: float) -> dict[str, Any]:

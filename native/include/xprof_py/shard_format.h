@@ -39,7 +39,8 @@ struct xpr_shard_header {
     uint64_t budget_bytes; /* events past this file size were dropped, and counted */
     uint64_t ring_bytes;   /* per thread */
     char boot_id[40];      /* of the kernel, text, padded with 0: the clock domain; empty where unknown */
-    uint64_t reserved1[4];
+    uint64_t shard_id; /* tells this file from another one of its name: what a killed process left belongs to it; 0: none */
+    uint64_t reserved1[3];
     uint64_t checksum;
 };
 
