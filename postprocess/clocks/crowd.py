@@ -80,7 +80,10 @@ def solve_crowd(meetings: Meetings, reference: int) -> list[Curve | None]:
     whole = _Crowd(_together(meetings, tied, base), int(tied[:reference].sum()))
     few = whole.some(np.linspace(0, whole.meetings - 1, min(whole.meetings, FEW)).astype(np.int64))
     few.settle(few.by_ends, windows=1)
-    if few.ends_are_simultaneous():
+    simultaneous = few.ends_are_simultaneous()
+    few.tell_late_ends(who_started_last_is_known=simultaneous)
+    few.settle(few.by_ends, windows=1)
+    if simultaneous and few.ends_are_simultaneous():
         few.cut_at_jumps(few.by_ends)
         whole.go_on_from(few)
         whole.settle(whole.by_ends, windows=None, turns=1)
@@ -182,13 +185,7 @@ class _Crowd:
         self.start_s, self.end_s = self.start_ns / 1e9, self.end_ns / 1e9
         self.span_s = float(self.end_s.max())
         self.mine = [np.flatnonzero(row) for row in self.present]
-        # An end that comes late on one clock alone would pass for an offset: how long collectives last there tells it.
         self.late_end_ns = np.zeros((len(self.base), 1))
-        for place, mine in enumerate(self.mine):
-            lasting = (self.end_ns[place] - self.start_ns[place])[mine]
-            count = min(SHORTEST_OF, len(lasting))
-            self.late_end_ns[place] = np.partition(lasting, count - 1)[:count].mean()
-        self.late_end_ns -= self.late_end_ns.min()
         self.at_start, self.at_end = np.zeros_like(self.start_ns), np.zeros_like(self.end_ns)
         self.jumps: list[list[Jump]] = [[] for _ in self.many]
         self.curves: list[Curve | None] = [None] * len(self.base)
@@ -213,7 +210,7 @@ class _Crowd:
 
     def go_on_from(self, few: _Crowd) -> None:
         """Take over where some of the collectives led to; find the jumps again among all."""
-        self.jumps, self.curves = few.jumps, few.curves
+        self.jumps, self.curves, self.late_end_ns = few.jumps, few.curves, few.late_end_ns
         self._move(1.0, both=False)
         if few.meetings < self.meetings:
             for place in self.many:
@@ -253,6 +250,27 @@ class _Crowd:
         self.earliest, self.next_end = -earliest, -next_end
         starts = np.where(self.present, self.start_ns - self.at_start, -np.inf)
         self.latest, self.next_start, self.who = _two_largest(starts)
+
+    def tell_late_ends(self, *, who_started_last_is_known: bool) -> None:
+        """How much later a clock's ends come than those of the clock where they come first.
+
+        An end that comes late on one clock alone would pass for an offset. How long collectives last there tells it, if
+        the clock was the last to start: else it waited for others in all of them. Of one that was not often enough
+        nothing is known, and the usual is assumed. Where it cannot be told who was, all collectives are looked at.
+        """
+        self.prepare()
+        late = np.full(len(self.base), np.nan)
+        for place in self.many:
+            last = self.present[place] & np.isfinite(self.next_start)
+            if who_started_last_is_known:
+                last &= self.who == place
+            if last.sum() >= SHORTEST_OF:
+                lasting = (self.end_ns[place] - self.start_ns[place])[last]
+                late[place] = np.partition(lasting, SHORTEST_OF - 1)[:SHORTEST_OF].mean()
+        known = np.isfinite(late)
+        if known.any():
+            late -= late[known].min()
+            self.late_end_ns[:, 0] = np.where(known, late, np.median(late[known]))
 
     def beyond_median(self) -> Float64:
         """Every end beyond the median end of its collective."""
