@@ -260,7 +260,7 @@ class _Match:
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> Collectives:
-        todo = self.group >= 0
+        todo = (self.group >= 0) & ~self._written_twice()
         by_sequence = np.flatnonzero(todo & self.has_sequence)
         self._by_key(by_sequence, METHODS.index("sequence"), (self.group, self.sequence))
         by_run = np.flatnonzero(todo & self.has_run & ~self.has_sequence)
@@ -269,6 +269,17 @@ class _Match:
         by_order = np.flatnonzero(todo & (self.method < 0))
         self._by_key(by_order, METHODS.index("order"), (self.group, self.step_key, self.family))
         return self._collectives()
+
+    def _written_twice(self) -> Bool:
+        """Executions of one rank that are equal to an earlier one, to the nanosecond: it cannot have run both."""
+        same = (self.rank, self.start, self.end, self.group, self.code["kind"], self.code["op"], self.bytes)
+        first, of = distinct(*same)
+        again = np.arange(len(of)) != first[of]
+        again &= ~self.has_sequence
+        for rank, count in sorted(Counter(self.rank[again].tolist()).items()):
+            why = "an execution stands twice in its trace, equal in all: the first counts"
+            self._note("warning", "collective_repeated", self.ranks[rank].host, count, why)
+        return again
 
     def _run_ids_agree(self, rows: Int64) -> Bool:
         """Whether a row's run id means the same on the other ranks of its group.

@@ -55,6 +55,15 @@ def test_a_number_that_comes_twice_counts_once() -> None:
     assert codes(found) == {"collective_repeated": 1}
 
 
+@pytest.mark.parametrize("with_run_ids", [True, False])
+def test_an_execution_that_was_written_twice_counts_once(with_run_ids: bool) -> None:
+    at = [0, 7, 11, 30, 42]
+    rows = [row(t, run_id=i if with_run_ids else None) for i, t in enumerate(at)]
+    found = match_collectives([endpoints([*rows, rows[2]], index=0), endpoints(rows, index=1, offset_ms=80)])
+    assert members(found) == {(("host0", i + (i > 2)), ("host1", i)) for i in range(5)}
+    assert codes(found) == {"collective_repeated": 1}
+
+
 def test_run_ids_of_each_process_its_own_are_matched_in_order_instead() -> None:
     steps = [("train", i, 0) for i in range(3)]
     a = endpoints([row(i * 10, run_id=i, step=i) for i in range(3)], index=0, steps=steps)
