@@ -47,6 +47,9 @@ JUMP_WINDOW = 20
 JUMP_NOISES = 3.0
 """A jump is higher than three times the scatter of single ends around it."""
 MOST_JUMPS = 8
+MOSTLY = 0.6
+"""The share of collectives that clocks take part in, if lost events are all that they miss."""
+MOST_GROUPS = 64
 SIMULTANEOUS = 0.2
 """Of the shortest duration: what ends on a host differ by for reasons of its own stays within their scatter."""
 LEAST_DURATIONS = 0.05
@@ -394,31 +397,53 @@ class _Crowd:
 
         Of two clocks nothing tells which one was set: then it is not the reference.
         """
-        if self.meetings < 2 * JUMP_WINDOW:
+        best: tuple[float, int, int] | None = None
+        for columns in self._alike():
+            members = np.flatnonzero(self.present[:, columns].mean(axis=1) >= MOSTLY)
+            changes, noises = [], []
+            for place in members.tolist():
+                mine = np.flatnonzero(self.present[place, columns])
+                ends = (self.end_ns[place] - self.at_end[place] - self.first_median)[columns[mine]]
+                views = np.lib.stride_tricks.sliding_window_view(
+                    np.interp(np.arange(len(columns)), mine, ends), JUMP_WINDOW
+                )
+                medians = np.median(views, axis=1)
+                noise = 1.4826 * np.median(np.abs(views - medians[:, None]), axis=1)
+                change = medians[JUMP_WINDOW:] - medians[:-JUMP_WINDOW]
+                # A rate changes all medians alike.
+                changes.append(change - np.median(change))
+                noises.append(np.maximum(np.maximum(noise[JUMP_WINDOW:], noise[:-JUMP_WINDOW]), LEAST_NOISE_NS))
+            change = np.array(changes)
+            steady = int(np.searchsorted(members, self.reference)) if self.reference in members else 0
+            shared = np.median(change, axis=0) if len(change) > 2 else change[steady]
+            heights = np.abs(change - shared) / np.array(noises)
+            which, peak = (int(at) for at in np.unravel_index(heights.argmax(), heights.shape))
+            if best is None or heights[which, peak] > best[0]:
+                best = float(heights[which, peak]), int(members[which]), int(columns[peak + JUMP_WINDOW])
+        if best is None or best[0] < JUMP_NOISES:
             return None
-        changes, noises = [], []
-        for place, mine in enumerate(self.mine):
-            ends = (self.end_ns[place] - self.at_end[place] - self.first_median)[mine]
-            views = np.lib.stride_tricks.sliding_window_view(
-                np.interp(np.arange(self.meetings), mine, ends), JUMP_WINDOW
-            )
-            medians = np.median(views, axis=1)
-            noise = 1.4826 * np.median(np.abs(views - medians[:, None]), axis=1)
-            change = medians[JUMP_WINDOW:] - medians[:-JUMP_WINDOW]
-            # A rate changes all medians alike.
-            changes.append(change - np.median(change))
-            noises.append(np.maximum(np.maximum(noise[JUMP_WINDOW:], noise[:-JUMP_WINDOW]), LEAST_NOISE_NS))
-        change = np.array(changes)
-        shared = np.median(change, axis=0) if len(change) > 2 else change[self.reference]
-        heights = np.abs(change - shared) / np.array(noises)
-        place, peak = (int(at) for at in np.unravel_index(heights.argmax(), heights.shape))
-        if heights[place, peak] < JUMP_NOISES:
-            return None
-        at = np.searchsorted(self.mine[place], peak + JUMP_WINDOW)
+        _, place, column = best
+        at = np.searchsorted(self.mine[place], column)
         if not 0 < at < len(self.mine[place]):
             return None
         before, behind = self.end_s[place, self.mine[place][at - 1 : at + 1]].tolist()
         return place, Jump((before + behind) / 2, before, behind)
+
+    def _alike(self) -> list[Int64]:
+        """Collectives of the same clocks: all, where most take part in most; else by who does.
+
+        Whom a clock is compared with must not change in between. Of two clocks nothing tells which one leaps: larger
+        groups are looked at where there are any.
+        """
+        if self.present.mean() >= MOSTLY:
+            every = [np.arange(self.meetings)]
+        else:
+            _, of, many = np.unique(self.present, axis=1, return_inverse=True, return_counts=True)
+            of = of.reshape(-1)
+            every = [np.flatnonzero(of == group) for group in np.argsort(-many, kind="stable")[:MOST_GROUPS].tolist()]
+        every = [columns for columns in every if len(columns) >= 2 * JUMP_WINDOW]
+        larger = [columns for columns in every if self.present[:, columns[0]].sum() > 2]
+        return larger or every
 
     @functools.cached_property
     def first_median(self) -> Float64:
