@@ -242,9 +242,12 @@ class _Several:
         believed = (
             trusted.any() and (off <= apart.tolerance_ns)[np.isin(self.run[others], runs[trusted])].mean() >= AGREE
         )
+        wrong = off > np.maximum(apart.tolerance_ns, np.minimum(gap, usual) * LATE)
+        if loses_nothing and not believed:
+            # Rather a clock was set than so many keys lost as many but not the same.
+            return alike
         if not believed and not self._is_the_only_shift(apart, both):
             return out
-        wrong = off > np.maximum(apart.tolerance_ns, np.minimum(gap, usual) * LATE)
         return alike & ~np.isin(runs, self.run[others[wrong]])
 
     def _rows(self, run: int) -> Int64:

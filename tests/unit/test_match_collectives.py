@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -187,6 +188,18 @@ def test_ends_that_agree_within_microseconds_find_nearly_all(lost: float, marked
     found = np.array([train(seed, 3, 20, 6, lost, 1.0, marked=marked, regular=False).matched() for seed in range(3)])
     assert not found[:, 0].any()
     assert found[:, 1].sum() >= 0.98 * found[:, 2].sum()
+
+
+def test_a_clock_that_is_set_loses_nothing() -> None:
+    """Every step has as many on both: that ends leap by 5 ms half way is the clock's doing."""
+    whole = train(4, 2, 10, 4, 0.0, 1.0, marked=True, regular=False)
+    first, second = whole.processes
+    table = second.table
+    for place, name in enumerate(table.column_names):
+        if name in ("start_ns", "end_ns", "waits_from_ns"):
+            set_by = np.where(np.arange(40) >= 22, 5 * MS, 0)
+            table = table.set_column(place, name, [pa.array(table[name].to_numpy() + set_by)])
+    assert Train([first, replace(second, table=table)], whole.kept).matched() == (0, 40, 40)
 
 
 def test_equal_collectives_at_equal_distances_are_not_guessed() -> None:
