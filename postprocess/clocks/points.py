@@ -107,7 +107,7 @@ def _levels(
     scatter = 1.4826 * _median_of_present(np.abs(y), present)
     for _ in range(CLIPS):
         sums = _sums(t, y, weight, starts)
-        lines = _lines(*sums, scatter)
+        lines = _lines(*sums, scatter=scatter)
         distance = np.repeat(lines.level_ns - lines.slope * lines.middle_s, lengths, axis=1)
         distance = np.abs(y - distance - np.repeat(lines.slope, lengths, axis=1) * t)
         scatter = 1.4826 * _median_of_present(distance, present)
@@ -115,10 +115,10 @@ def _levels(
         enough = np.add.reduceat(near, starts, axis=1) >= 2
         weight = near if enough.all() else np.where(np.repeat(enough, lengths, axis=1), near, here)
     sums = _sums(t, y, weight, starts)
-    every = [_lines(*sums, scatter)]
+    every = [_lines(*sums, scatter=scatter)]
     while choose and every[-1].count > 1:
         sums = tuple(part[:, ::2] + part[:, 1::2] for part in sums)
-        every.append(_lines(*sums, scatter))
+        every.append(_lines(*sums, scatter=scatter))
     every.reverse()
     half = (end_s - begin_s) / 2
     at = [lines.at(-half, half) for lines in every]

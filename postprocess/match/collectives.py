@@ -279,7 +279,7 @@ class _Match:
         for rank, count in sorted(Counter(self.rank[again].tolist()).items()):
             why = "an execution stands twice in its trace, equal in all: the first counts"
             self._note("warning", "collective_repeated", self.ranks[rank].host, count, why)
-        return again
+        return np.asarray(again)
 
     def _run_ids_agree(self, rows: Int64) -> Bool:
         """Whether a row's run id means the same on the other ranks of its group.

@@ -198,7 +198,7 @@ class _Several:
         np.add.at(runs, family, 1)
         np.add.at(full, family, length == most[family])
         told = (runs >= ENOUGH_FULL) & (full >= FULL * runs)
-        return (length == most[family]) & told[family]
+        return np.asarray((length == most[family]) & told[family])
 
     # --- in order -----------------------------------------------------------------------------------------------------
 
