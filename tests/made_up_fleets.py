@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +25,8 @@ class Fleet:
     """``count`` hosts for ``seconds``. Host 0 is the reference; its clock is as bad as the others'.
 
     Offsets up to +-400 ms, rates up to +-30 ppm, a thermal sinusoid of ``thermal_ppm``, ``jumps`` {host: (after
-    seconds, ns)}. Stamps are rounded to a microsecond.
+    seconds, ns)}. ``there``: {host: (from, until)} seconds of hosts that join late or leave early. Stamps are rounded
+    to a microsecond.
     """
 
     count: int
@@ -32,6 +34,7 @@ class Fleet:
     seed: int = 0
     thermal_ppm: float = 0.2
     jumps: dict[int, tuple[float, float]] = field(default_factory=dict)
+    there: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
@@ -51,10 +54,13 @@ class Fleet:
         since_ns = np.rint((real_s * 1e9 + self.ahead_ns(host, real_s)) / QUANTUM_NS).astype(np.int64) * QUANTUM_NS
         return BEGIN_NS + since_ns
 
+    def reach_s(self, host: int) -> tuple[float, float]:
+        """From when until when a host is there."""
+        return self.there.get(host, (0.0, self.seconds))
+
     def processes(self) -> list[ClockedProcess]:
-        """One per host, all captured from 0 to ``seconds``."""
-        edges = np.array([0.0, self.seconds])
-        shown = [self.shown_ns(host, edges).tolist() for host in range(self.count)]
+        """One per host, captured while it is there."""
+        shown = [self.shown_ns(host, np.array(self.reach_s(host))).tolist() for host in range(self.count)]
         return [ClockedProcess(f"h{host}", f"h{host}", *shown[host]) for host in range(self.count)]
 
     def exchange(
@@ -68,8 +74,9 @@ class Fleet:
         until_s: float | None = None,
     ) -> Exchanges:
         """Probes at random times: least delays of the two ways, and exponential queues on both."""
-        until_s = self.seconds if until_s is None else until_s
-        sent = np.sort(self.random.uniform(0, until_s, int(until_s * rate)))
+        begins, ends = zip(self.reach_s(client), self.reach_s(server), strict=True)
+        from_s, until_s = max(begins), min(*ends, self.seconds if until_s is None else until_s)
+        sent = np.sort(self.random.uniform(from_s, until_s, int((until_s - from_s) * rate)))
         there, back = (way * 1e-6 + self.random.exponential(queue_us * 1e-6, len(sent)) for way in way_us)
         received = sent + there
         answered = received + 5e-6
@@ -93,22 +100,39 @@ class Fleet:
         skew_us: float = 0.0,
         lost: float = 0.0,
         missing: tuple[int, ...] = (),
+        among: Sequence[Sequence[int]] | None = None,
+        always_last: int | None = None,
     ) -> tuple[Meetings, Float64, Float64]:
         """Collectives, and their real starts and ends, hosts x collectives.
 
         One random host of each is late by ``straggler_us`` on average. ``skew_us``: all but host 0 end later by it.
-        ``lost``: share of events that are not there. ``missing``: hosts without any.
+        ``lost``: share of events that are not there. ``missing``: hosts without any. ``among``: groups of hosts that
+        take turns; without, all take part in all. ``always_last``: one host that is late every time, no random one.
         """
         many = int(self.seconds * rate)
         shape = (self.count, many)
         when = (np.arange(many) + self.random.uniform(0, 0.2, many)) / rate
         start = when + self.random.exponential(spread_us * 1e-6, shape)
-        start[self.random.integers(0, self.count, many), np.arange(many)] += self.random.exponential(
-            straggler_us * 1e-6, many
+        takes_part = np.ones(shape, np.bool_)
+        if among is not None:
+            members = np.zeros((len(among), self.count), np.bool_)
+            for number, hosts in enumerate(among):
+                members[number, list(hosts)] = True
+            takes_part = members[np.arange(many) % len(among)].T
+        for host in self.there:
+            takes_part[host] &= (when >= self.reach_s(host)[0]) & (when <= self.reach_s(host)[1])
+        if always_last is None:
+            late = self.random.exponential(straggler_us * 1e-6, many)
+            start[self.random.integers(0, self.count, many), np.arange(many)] += late
+        else:
+            start[always_last] += straggler_us * 1e-6
+        end = (
+            np.where(takes_part, start, 0.0).max(axis=0)
+            + lasting_us * 1e-6
+            + np.abs(self.random.normal(0, jitter_us * 1e-6, shape))
         )
-        end = start.max(axis=0) + lasting_us * 1e-6 + np.abs(self.random.normal(0, jitter_us * 1e-6, shape))
         end[1:] += skew_us * 1e-6
-        present = self.random.uniform(size=shape) >= lost
+        present = takes_part & (self.random.uniform(size=shape) >= lost)
         present[list(missing)] = False
         stamps = [np.array([self.shown_ns(host, t[host]) for host in range(self.count)]) for t in (start, end)]
         return Meetings(*(np.where(present, t, 0) for t in stamps), present), start, end
@@ -127,9 +151,9 @@ class Score:
 
 def score(fleet: Fleet, solution: Solution, hosts: list[int] | None = None, looks: int = 1500) -> Score:
     """Compare at times spread over the capture; a stamp's rounding belongs to the stamp, not to the clock."""
-    real_s = np.linspace(0, fleet.seconds, looks)
     apart, within, bounds = [], [], []
     for host in range(1, fleet.count) if hosts is None else hosts:
+        real_s = np.linspace(*fleet.reach_s(host), looks)
         since_ns = real_s * 1e9 + fleet.ahead_ns(host, real_s)
         shown = BEGIN_NS + np.rint(since_ns).astype(np.int64)
         found, error = to_fleet_ns(solution, host, shown)

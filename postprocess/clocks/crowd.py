@@ -47,6 +47,9 @@ JUMP_WINDOW = 20
 JUMP_NOISES = 3.0
 """A jump is higher than three times the scatter of single ends around it."""
 MOST_JUMPS = 8
+MOSTLY = 0.6
+"""The share of collectives that clocks take part in, if lost events are all that they miss."""
+MOST_GROUPS = 64
 SIMULTANEOUS = 0.2
 """Of the shortest duration: what ends on a host differ by for reasons of its own stays within their scatter."""
 LEAST_DURATIONS = 0.05
@@ -80,7 +83,10 @@ def solve_crowd(meetings: Meetings, reference: int) -> list[Curve | None]:
     whole = _Crowd(_together(meetings, tied, base), int(tied[:reference].sum()))
     few = whole.some(np.linspace(0, whole.meetings - 1, min(whole.meetings, FEW)).astype(np.int64))
     few.settle(few.by_ends, windows=1)
-    if few.ends_are_simultaneous():
+    simultaneous = few.ends_are_simultaneous()
+    few.tell_late_ends(who_started_last_is_known=simultaneous)
+    few.settle(few.by_ends, windows=1)
+    if simultaneous and few.ends_are_simultaneous():
         few.cut_at_jumps(few.by_ends)
         whole.go_on_from(few)
         whole.settle(whole.by_ends, windows=None, turns=1)
@@ -182,13 +188,7 @@ class _Crowd:
         self.start_s, self.end_s = self.start_ns / 1e9, self.end_ns / 1e9
         self.span_s = float(self.end_s.max())
         self.mine = [np.flatnonzero(row) for row in self.present]
-        # An end that comes late on one clock alone would pass for an offset: how long collectives last there tells it.
         self.late_end_ns = np.zeros((len(self.base), 1))
-        for place, mine in enumerate(self.mine):
-            lasting = (self.end_ns[place] - self.start_ns[place])[mine]
-            count = min(SHORTEST_OF, len(lasting))
-            self.late_end_ns[place] = np.partition(lasting, count - 1)[:count].mean()
-        self.late_end_ns -= self.late_end_ns.min()
         self.at_start, self.at_end = np.zeros_like(self.start_ns), np.zeros_like(self.end_ns)
         self.jumps: list[list[Jump]] = [[] for _ in self.many]
         self.curves: list[Curve | None] = [None] * len(self.base)
@@ -213,7 +213,7 @@ class _Crowd:
 
     def go_on_from(self, few: _Crowd) -> None:
         """Take over where some of the collectives led to; find the jumps again among all."""
-        self.jumps, self.curves = few.jumps, few.curves
+        self.jumps, self.curves, self.late_end_ns = few.jumps, few.curves, few.late_end_ns
         self._move(1.0, both=False)
         if few.meetings < self.meetings:
             for place in self.many:
@@ -253,6 +253,27 @@ class _Crowd:
         self.earliest, self.next_end = -earliest, -next_end
         starts = np.where(self.present, self.start_ns - self.at_start, -np.inf)
         self.latest, self.next_start, self.who = _two_largest(starts)
+
+    def tell_late_ends(self, *, who_started_last_is_known: bool) -> None:
+        """How much later a clock's ends come than those of the clock where they come first.
+
+        An end that comes late on one clock alone would pass for an offset. How long collectives last there tells it, if
+        the clock was the last to start: else it waited for others in all of them. Of one that was not often enough
+        nothing is known, and the usual is assumed. Where it cannot be told who was, all collectives are looked at.
+        """
+        self.prepare()
+        late = np.full(len(self.base), np.nan)
+        for place in self.many:
+            last = self.present[place] & np.isfinite(self.next_start)
+            if who_started_last_is_known:
+                last &= self.who == place
+            if last.sum() >= SHORTEST_OF:
+                lasting = (self.end_ns[place] - self.start_ns[place])[last]
+                late[place] = np.partition(lasting, SHORTEST_OF - 1)[:SHORTEST_OF].mean()
+        known = np.isfinite(late)
+        if known.any():
+            late -= late[known].min()
+            self.late_end_ns[:, 0] = np.where(known, late, np.median(late[known]))
 
     def beyond_median(self) -> Float64:
         """Every end beyond the median end of its collective."""
@@ -376,31 +397,53 @@ class _Crowd:
 
         Of two clocks nothing tells which one was set: then it is not the reference.
         """
-        if self.meetings < 2 * JUMP_WINDOW:
+        best: tuple[float, int, int] | None = None
+        for columns in self._alike():
+            members = np.flatnonzero(self.present[:, columns].mean(axis=1) >= MOSTLY)
+            changes, noises = [], []
+            for place in members.tolist():
+                mine = np.flatnonzero(self.present[place, columns])
+                ends = (self.end_ns[place] - self.at_end[place] - self.first_median)[columns[mine]]
+                views = np.lib.stride_tricks.sliding_window_view(
+                    np.interp(np.arange(len(columns)), mine, ends), JUMP_WINDOW
+                )
+                medians = np.median(views, axis=1)
+                noise = 1.4826 * np.median(np.abs(views - medians[:, None]), axis=1)
+                change = medians[JUMP_WINDOW:] - medians[:-JUMP_WINDOW]
+                # A rate changes all medians alike.
+                changes.append(change - np.median(change))
+                noises.append(np.maximum(np.maximum(noise[JUMP_WINDOW:], noise[:-JUMP_WINDOW]), LEAST_NOISE_NS))
+            change = np.array(changes)
+            steady = int(np.searchsorted(members, self.reference)) if self.reference in members else 0
+            shared = np.median(change, axis=0) if len(change) > 2 else change[steady]
+            heights = np.abs(change - shared) / np.array(noises)
+            which, peak = (int(at) for at in np.unravel_index(heights.argmax(), heights.shape))
+            if best is None or heights[which, peak] > best[0]:
+                best = float(heights[which, peak]), int(members[which]), int(columns[peak + JUMP_WINDOW])
+        if best is None or best[0] < JUMP_NOISES:
             return None
-        changes, noises = [], []
-        for place, mine in enumerate(self.mine):
-            ends = (self.end_ns[place] - self.at_end[place] - self.first_median)[mine]
-            views = np.lib.stride_tricks.sliding_window_view(
-                np.interp(np.arange(self.meetings), mine, ends), JUMP_WINDOW
-            )
-            medians = np.median(views, axis=1)
-            noise = 1.4826 * np.median(np.abs(views - medians[:, None]), axis=1)
-            change = medians[JUMP_WINDOW:] - medians[:-JUMP_WINDOW]
-            # A rate changes all medians alike.
-            changes.append(change - np.median(change))
-            noises.append(np.maximum(np.maximum(noise[JUMP_WINDOW:], noise[:-JUMP_WINDOW]), LEAST_NOISE_NS))
-        change = np.array(changes)
-        shared = np.median(change, axis=0) if len(change) > 2 else change[self.reference]
-        heights = np.abs(change - shared) / np.array(noises)
-        place, peak = (int(at) for at in np.unravel_index(heights.argmax(), heights.shape))
-        if heights[place, peak] < JUMP_NOISES:
-            return None
-        at = np.searchsorted(self.mine[place], peak + JUMP_WINDOW)
+        _, place, column = best
+        at = np.searchsorted(self.mine[place], column)
         if not 0 < at < len(self.mine[place]):
             return None
         before, behind = self.end_s[place, self.mine[place][at - 1 : at + 1]].tolist()
         return place, Jump((before + behind) / 2, before, behind)
+
+    def _alike(self) -> list[Int64]:
+        """Collectives of the same clocks: all, where most take part in most; else by who does.
+
+        Whom a clock is compared with must not change in between. Of two clocks nothing tells which one leaps: larger
+        groups are looked at where there are any.
+        """
+        if self.present.mean() >= MOSTLY:
+            every = [np.arange(self.meetings)]
+        else:
+            _, of, many = np.unique(self.present, axis=1, return_inverse=True, return_counts=True)
+            of = of.reshape(-1)
+            every = [np.flatnonzero(of == group) for group in np.argsort(-many, kind="stable")[:MOST_GROUPS].tolist()]
+        every = [columns for columns in every if len(columns) >= 2 * JUMP_WINDOW]
+        larger = [columns for columns in every if self.present[:, columns[0]].sum() > 2]
+        return larger or every
 
     @functools.cached_property
     def first_median(self) -> Float64:

@@ -184,8 +184,8 @@ def keeps_all(curve: Curve) -> bool:
 def bounded(curve: Curve, bounds: Bounds) -> Curve | None:
     """The curve with the certified interval that other bounds give; None where a stretch has none on a side.
 
-    Certified is: over an eighth of a piece (over its window, if that is longer) the clock differs from the curve by a
-    straight line.
+    Certified is: over an eighth of a piece (over its window, if that is longer) the clock is a straight line. Where the
+    curve itself is none it can be what bends, so bounds give way by that much.
     """
     upper = bounds.upper_ns - curve.values(bounds.upper_s)
     lower = bounds.lower_ns - curve.values(bounds.lower_s)
@@ -196,19 +196,42 @@ def bounded(curve: Curve, bounds: Bounds) -> Curve | None:
         part = apart.window(*reach)
         count = min(piece.windows, PARTS)
         while True:
-            level = best_level(between_bounds(part, None, EVERY_SLOPE), piece.begin_s, piece.end_s, count)
+            bend_ns = _bend_ns(piece, count)
+            level = _within(part, piece, bend_ns, count)
             if level is None:
                 return None
+            if level.count < count:
+                bend_ns = _bend_ns(piece, level.count)
+                level = _within(part, piece, bend_ns, level.count) or level
             if level.fits or level.count < count or count >= 4 * PARTS:
                 break
             count *= 2
         if not level.fits:
             return None
         # A clock whose curve the others' bounds contradict is as uncertain as they say.
-        low = np.minimum(polyline(piece.knot_s, level.knot_s, level.low_ns), 0.0)
-        high = np.maximum(polyline(piece.knot_s, level.knot_s, level.high_ns), 0.0)
+        low = np.minimum(polyline(piece.knot_s, level.knot_s, level.low_ns) - bend_ns, 0.0)
+        high = np.maximum(polyline(piece.knot_s, level.knot_s, level.high_ns) + bend_ns, 0.0)
         pieces.append(replace(piece, low_ns=piece.value_ns + low, high_ns=piece.value_ns + high))
     return replace(curve, pieces=tuple(pieces))
+
+
+def _within(part: Bounds, piece: Piece, bend_ns: float, count: int) -> Level | None:
+    """Lines that keep bounds which give way by ``bend_ns``."""
+    wider = replace(part, upper_ns=part.upper_ns + bend_ns, lower_ns=part.lower_ns - bend_ns)
+    return best_level(between_bounds(wider, None, EVERY_SLOPE), piece.begin_s, piece.end_s, count)
+
+
+def _bend_ns(piece: Piece, count: int) -> float:
+    """How far the curve leaves a straight line within one of ``count`` windows: from the chord, half of the most."""
+    edges = np.linspace(piece.begin_s, piece.end_s, count + 1)
+    at = np.unique(np.concatenate((edges, piece.knot_s)))
+    value, ends = polyline(at, piece.knot_s, piece.value_ns), polyline(edges, piece.knot_s, piece.value_ns)
+    off = value - np.interp(at, edges, ends)
+    window = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, count - 1)
+    highest, lowest = np.zeros(count), np.zeros(count)
+    np.maximum.at(highest, window, off)
+    np.minimum.at(lowest, window, off)
+    return float((highest - lowest).max()) / 2
 
 
 def find_jumps(bounds: Bounds) -> list[Jump]:

@@ -17,6 +17,10 @@ from xprof_py.postprocess.clocks.windows import AGREE, FEWEST, LEAST_NOISE_NS, S
 CLIP = 4.0
 """Points further than four times the scatter from their line do not count."""
 CLIPS = 3
+USUAL_RATE_NS_PER_S = 50_000.0
+"""Clocks differ by some 50 ppm: what few points, close together, say of a rate beyond that is their scatter."""
+LEAST_SCATTER_NS = 1000.0
+"""Many traces hold whole microseconds: points that agree better do so by chance."""
 TOGETHER = 64
 """Clocks that are fitted in one go: their columns stay in the cache."""
 
@@ -100,10 +104,10 @@ def _levels(
     around_s, around_ns = (begin_s + end_s) / 2, np.median(np.where(present, y_ns, 0.0), axis=1)[:, None]
     t, y = t_s - around_s, y_ns - around_ns
     weight = here
-    scatter = np.zeros(len(t))
+    scatter = 1.4826 * _median_of_present(np.abs(y), present)
     for _ in range(CLIPS):
         sums = _sums(t, y, weight, starts)
-        lines = _lines(*sums)
+        lines = _lines(*sums, scatter=scatter)
         distance = np.repeat(lines.level_ns - lines.slope * lines.middle_s, lengths, axis=1)
         distance = np.abs(y - distance - np.repeat(lines.slope, lengths, axis=1) * t)
         scatter = 1.4826 * _median_of_present(distance, present)
@@ -111,10 +115,10 @@ def _levels(
         enough = np.add.reduceat(near, starts, axis=1) >= 2
         weight = near if enough.all() else np.where(np.repeat(enough, lengths, axis=1), near, here)
     sums = _sums(t, y, weight, starts)
-    every = [_lines(*sums)]
+    every = [_lines(*sums, scatter=scatter)]
     while choose and every[-1].count > 1:
         sums = tuple(part[:, ::2] + part[:, 1::2] for part in sums)
-        every.append(_lines(*sums))
+        every.append(_lines(*sums, scatter=scatter))
     every.reverse()
     half = (end_s - begin_s) / 2
     at = [lines.at(-half, half) for lines in every]
@@ -139,9 +143,13 @@ def _sums(t: Float64, y: Float64, weight: Float64, starts: Int64) -> tuple[Float
     return tuple(np.add.reduceat(part, starts, axis=1) for part in (weight, wt, wy, wt * t, wt * y))
 
 
-def _lines(many: Float64, wt: Float64, wy: Float64, wtt: Float64, wty: Float64) -> _Lines:
+def _lines(many: Float64, wt: Float64, wy: Float64, wtt: Float64, wty: Float64, scatter: Float64) -> _Lines:
+    """Least squares. The slope of a lone window is that of ridge regression (Hoerl and Kennard 1970): rates of
+    USUAL_RATE_NS_PER_S are as likely as points that are ``scatter`` off."""
     middle, level = wt / many, wy / many
     spread = wtt - wt * middle
+    if many.shape[1] == 1:
+        spread += (np.maximum(scatter, LEAST_SCATTER_NS)[:, None] / USUAL_RATE_NS_PER_S) ** 2
     slope = (wty - wt * level) / np.where(spread > 0, spread, np.inf)
     return _Lines(many.shape[1], middle, level, slope, many)
 

@@ -9,8 +9,9 @@ on both clocks, whatever their offset. The cheapest chain of pairs is found by d
     pairs whose distances to the pair before differ    the difference / NOISES times the usual difference, at most MOST
     more than REACH skipped at once            BREAK, and the same for the distance to the commonest offset
 
-So one lost event costs one event, and none behind it is paired with its neighbour. Of equal events a sixth of which are
-lost that is no longer sure: some neighbours are then taken for one another.
+So one lost event costs one event, and none behind it is paired with its neighbour. Where many of equal events are lost
+some neighbours are taken for one another all the same: such a chain tells how far clocks are apart, and no more
+(order.py).
 """
 
 from __future__ import annotations
@@ -35,23 +36,15 @@ EVIDENCE = 4.0
 REACH = 4
 NOISES = 8.0
 """What an end of one rank may differ by before it costs as much as it can."""
-LEAST_NOISE_NS = 1_000.0
-FAR_NS = 100_000.0
-"""Where other events told the offset, ends that are further from it than this and than five times all noise are not
-one's."""
 MOST_SHIFTS = 64
 MOST_CELLS = 16_000_000
 """Longer pairs of sequences are refused: they have no steps to cut them at."""
 
 
-def align(
-    token_a: Int64, end_a: Int64, token_b: Int64, end_b: Int64, known: tuple[int, float] | None = None
-) -> Int64 | None:
+def align(token_a: Int64, end_a: Int64, token_b: Int64, end_b: Int64) -> Int64 | None:
     """Per event of b the event of a that it is, -1 for none; None where both are too long to compare.
 
-    ``token_*``: what an event must have in common; ``end_*``: int64 ns on the clock of each, ascending. ``known``:
-    clock b less clock a at this time and how far single ends scatter around that, ns, where other events told it. Then
-    ends are compared with it and not with one another.
+    ``token_*``: what an event must have in common; ``end_*``: int64 ns on the clock of each, ascending.
     """
     m, n = len(token_a), len(token_b)
     out = np.full(n, -1, np.int64)
@@ -59,8 +52,8 @@ def align(
         return out
     a, b = (end_a - end_a[0]).astype(np.float64), (end_b - end_b[0]).astype(np.float64)
     in_order = np.inf
-    scale = NOISES * (_noise(a, b) if known is None else max(known[1], LEAST_NOISE_NS))
-    if m == n and known is None and (token_a == token_b).all():
+    scale = NOISES * _noise(a, b)
+    if m == n and (token_a == token_b).all():
         if len(np.unique(token_a)) == m:
             return np.arange(n)
         apart = float(np.minimum(np.abs(np.diff(a) - np.diff(b)) / scale, MOST).sum())
@@ -72,15 +65,8 @@ def align(
         return None
     equal = token_b[:, None] == token_a[None, :]
     offset = (b[:, None] - a[None, :]) / scale
-    if known is None:
-        to_begin = GAP * np.minimum(np.abs(offset - _commonest(offset[equal], 1 / 4)), 1.0)
-        cost, came = _chains(equal, offset, np.zeros_like(offset), to_begin)
-    else:
-        apart_ns = np.abs(offset * scale - float(known[0] - (int(end_b[0]) - int(end_a[0]))))
-        usual = np.diff(a) if m > 1 else np.diff(b)
-        equal &= apart_ns <= min(float(np.median(usual)) / 2 if len(usual) else np.inf, max(5 * scale, FAR_NS))
-        own = np.minimum(apart_ns / scale, MOST)
-        cost, came = _chains(equal, np.zeros_like(offset), own, np.zeros_like(offset))
+    to_begin = GAP * np.minimum(np.abs(offset - _commonest(offset[equal], 1 / 4)), 1.0)
+    cost, came = _chains(equal, offset, to_begin)
     whole = cost + EDGE * (np.arange(n)[::-1, None] + np.arange(m)[None, ::-1])
     if not np.isfinite(whole).any():
         return out
@@ -120,12 +106,12 @@ def _commonest(offsets: Float64, scale: float) -> float:
     return float(np.median(ordered[best : until[best]]))
 
 
-def _chains(equal: npt.NDArray[np.bool_], offset: Float64, own: Float64, to_begin: Float64) -> tuple[Float64, Int64]:
+def _chains(equal: npt.NDArray[np.bool_], offset: Float64, to_begin: Float64) -> tuple[Float64, Int64]:
     """Per pair (b, a) the cost of the cheapest chain that ends with it, and the pair before, as b * len(a) + a; -1:
     none.
 
-    ``offset``: what neighbours in a chain should not differ by; ``own``: what a pair costs by itself; ``to_begin``:
-    what it costs to begin a chain with it, or to go on with it behind a break.
+    ``offset``: what neighbours in a chain should not differ by; ``to_begin``: what it costs to begin a chain with a
+    pair, or to go on with it behind a break.
     """
     n, m = equal.shape
     cost = np.full((n, m), np.inf)
@@ -146,7 +132,7 @@ def _chains(equal: npt.NDArray[np.bool_], offset: Float64, own: Float64, to_begi
                 better = tried < best[left:]
                 best[left:] = np.where(better, tried, best[left:])
                 at[left:] = np.where(better, (i - back) * m + columns[:-left], at[left:])
-        cost[i] = np.where(equal[i], best + own[i] - PAIR, np.inf)
+        cost[i] = np.where(equal[i], best - PAIR, np.inf)
         came[i] = np.where(equal[i], at, -1)
         # What ends in this row can be continued from the next one on, in columns behind it.
         row, row_at = cost[i], i * m + columns

@@ -22,11 +22,9 @@ import numpy.typing as npt
 
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.join.columns import Bool, Int64, distinct, integers
-from xprof_py.postprocess.match.alignment import align
 from xprof_py.postprocess.match.endpoints import Endpoints, encode
+from xprof_py.postprocess.match.order import Shared, put_in_order
 
-NEIGHBOURS = 9
-"""Collectives whose ends tell how far two clocks are apart about then."""
 METHODS = ("sequence", "run_id", "order")
 
 
@@ -165,6 +163,8 @@ class _Match:
             [v for t in tables for v in t["synchronising"].to_pylist()] or np.zeros(0), np.bool_
         )
         self.group, self.expected = self._groups()
+        # What executions that can be one collective have in common, whenever they ran.
+        _, self.family = distinct(self.group, self.code["kind"], self.bytes, self.code["op"])
         self.step_key, self.step_number = self._step_keys()
         self.found = np.full(len(self.rank), -1, np.int64)
         self.method = np.full(len(self.rank), -1, np.int64)
@@ -260,14 +260,26 @@ class _Match:
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> Collectives:
-        todo = self.group >= 0
+        todo = (self.group >= 0) & ~self._written_twice()
         by_sequence = np.flatnonzero(todo & self.has_sequence)
         self._by_key(by_sequence, METHODS.index("sequence"), (self.group, self.sequence))
         by_run = np.flatnonzero(todo & self.has_run & ~self.has_sequence)
         by_run = by_run[self._run_ids_agree(by_run)]
         self._by_key(by_run, METHODS.index("run_id"), (self.group, self.run_id, self.code["op"], self.code["kind"]))
-        self._by_key(np.flatnonzero(todo & (self.method < 0)), METHODS.index("order"), (self.group, self.step_key))
+        by_order = np.flatnonzero(todo & (self.method < 0))
+        self._by_key(by_order, METHODS.index("order"), (self.group, self.step_key, self.family))
         return self._collectives()
+
+    def _written_twice(self) -> Bool:
+        """Executions of one rank that are equal to an earlier one, to the nanosecond: it cannot have run both."""
+        same = (self.rank, self.start, self.end, self.group, self.code["kind"], self.code["op"], self.bytes)
+        first, of = distinct(*same)
+        again = np.arange(len(of)) != first[of]
+        again &= ~self.has_sequence
+        for rank, count in sorted(Counter(self.rank[again].tolist()).items()):
+            why = "an execution stands twice in its trace, equal in all: the first counts"
+            self._note("warning", "collective_repeated", self.ranks[rank].host, count, why)
+        return np.asarray(again)
 
     def _run_ids_agree(self, rows: Int64) -> Bool:
         """Whether a row's run id means the same on the other ranks of its group.
@@ -300,7 +312,11 @@ class _Match:
         self.method[rows] = method
         _, bucket = distinct(*(key[rows] for key in keys))
         _, pair = distinct(bucket, self.rank[rows])
-        single = np.bincount(pair)[pair] == 1
+        many = np.bincount(pair)[pair]
+        # Where a rank has several elsewhere, two that have one each may have lost the other's.
+        most = np.zeros(int(self.family[rows].max()) + 1, np.int64)
+        np.maximum.at(most, self.family[rows], many)
+        single = (many == 1) & (most[self.family[rows]] == 1)
         plain = np.ones(int(bucket.max()) + 1, np.bool_)
         np.logical_and.at(plain, bucket, single)
         number = np.cumsum(plain) - 1
@@ -310,53 +326,22 @@ class _Match:
         rest = rows[~mine]
         order = np.lexsort((self.start[rest], self.rank[rest], bucket[~mine]))
         rest, of = rest[order], bucket[~mine][order]
-        parts = np.split(rest, np.flatnonzero(np.diff(of)) + 1) if len(rest) else []
-        # Where all ranks have as many, they tell how far the clocks are apart; the others need that.
-        for part in sorted(parts, key=lambda part: len(set(np.unique(self.rank[part], return_counts=True)[1])) > 1):
-            self._in_order(part, method)
-
-    def _in_order(self, rows: Int64, method: int) -> None:
-        """Align the ranks' executions of one key, each against the longest (ties: the first rank)."""
         if method == METHODS.index("sequence"):
-            self._repeated(rows)
-            return
-        by_rank = np.split(rows, np.flatnonzero(np.diff(self.rank[rows])) + 1)
-        _, token = distinct(self.code["kind"][rows], self.bytes[rows], self.code["op"][rows])
-        token_of = dict(zip(rows.tolist(), token.tolist(), strict=True))
-        tokens = [np.array([token_of[row] for row in part.tolist()], np.int64) for part in by_rank]
-        longest = max(range(len(by_rank)), key=lambda i: len(by_rank[i]))
-        reference = by_rank[longest]
-        self.found[reference] = self.next + np.arange(len(reference))
-        self.next += len(reference)
-        for i, part in enumerate(by_rank):
-            if i == longest:
-                continue
-            offset = self._offset(reference, part) if len(part) < len(reference) else None
-            to = align(tokens[longest], self.end[reference], tokens[i], self.end[part], offset)
-            if to is None:
-                self.found[part] = -1
-                host = self.ranks[int(self.rank[part[0]])].host
-                why = "collectives without run ids or steps, too many to be put in order: they are not matched"
-                self._note("warning", "collectives_not_aligned", host, len(part), why)
-                continue
-            self.found[part[to >= 0]] = self.found[reference[to[to >= 0]]]
-            extra = part[to < 0]
-            self.found[extra] = self.next + np.arange(len(extra))
-            self.next += len(extra)
+            for part in np.split(rest, np.flatnonzero(np.diff(of)) + 1) if len(rest) else []:
+                self._repeated(part)
+        else:
+            self._in_order(rest, of)
 
-    def _offset(self, reference: Int64, part: Int64) -> int | None:
-        """How far the clock of ``part`` was ahead of that of ``reference`` about then, by collectives that both are
-        known to have had; None without NEIGHBOURS of these."""
-        clock = np.array([rank.clock for rank in self.ranks], np.int64)[self.rank]
-        there, here = (np.flatnonzero((clock == clock[rows[0]]) & (self.found >= 0)) for rows in (reference, part))
-        _, one, other = np.intersect1d(self.found[there], self.found[here], return_indices=True)
-        ends = self.end[here[other]]
-        if len(ends) < NEIGHBOURS:
-            return None
-        nearest = np.argsort(np.abs(ends - self.end[part[0]]), kind="stable")[:NEIGHBOURS]
-        ahead = (ends - self.end[there[one]])[nearest]
-        middle = int(np.median(ahead))
-        return middle, float(np.median(np.abs(ahead - middle)))
+    def _in_order(self, rows: Int64, key: Int64) -> None:
+        """Executions of which a rank has several in one key: order.py says which belong together."""
+        known = np.flatnonzero(self.found >= 0)
+        shared = Shared(self.found[known], self.rank[known], self.end[known])
+        ordered = put_in_order(key, self.family[rows], self.rank[rows], self.end[rows], shared)
+        self.found[rows] = self.next + ordered.number
+        self.next += int(ordered.number.max(initial=-1)) + 1
+        why = "of equal collectives some were lost, and times do not tell which: what may be several is not matched"
+        for rank, count in sorted(Counter(self.rank[rows[ordered.doubtful]].tolist()).items()):
+            self._note("warning", "collectives_doubtful", self.ranks[rank].host, count, why)
 
     def _repeated(self, rows: Int64) -> None:
         """One rank has a number of its group twice: an event that was written twice. The first counts."""
