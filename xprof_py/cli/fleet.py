@@ -31,7 +31,9 @@ class Fleet:
         add_worker_arguments(adding)
         reporting = commands.add_parser("report", help="say what a store holds")
         reporting.add_argument("store", type=named_path, metavar="STORE")
-        reporting.add_argument("--json", action="store_true", help="print the report as JSON")
+        shown = reporting.add_mutually_exclusive_group()
+        shown.add_argument("--json", action="store_true", help="print the report as JSON")
+        shown.add_argument("--html", type=named_path, metavar="FILE", help="write the report as one HTML file")
 
     def run(self, args: argparse.Namespace) -> int:
         """Add or report. Returns 0, or 1 where no run could be analysed."""
@@ -64,5 +66,11 @@ class Fleet:
         from xprof_py.viewers.terminal_fleet import render_fleet
 
         found = fleet_report(*read_store(args.store))
+        if args.html is not None:
+            from xprof_py.viewers.html_fleet import render_fleet_page
+            from xprof_py.viewers.html_report import write_page
+
+            print(write_page(render_fleet_page(found), args.html))
+            return 0
         sys.stdout.write(json.dumps(found, indent=1) + "\n" if args.json else on_terminal(render_fleet, found))
         return 0
