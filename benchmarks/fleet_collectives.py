@@ -2,8 +2,8 @@
 
     python benchmarks/fleet_collectives.py [--hosts 16 64 256] [--steps 20] [--collectives 50]
 
-Made-up hosts, written in the language of the conformance cases: in every step each runs one program with so many
-all-reduces, and host 1 comes a tenth of a step late. Pass 1 is done beforehand, by a process of its own. Measured is
+Made-up hosts (tests/made_up_jobs.py): in every step each runs one program with so many all-reduces, and host 1 comes a
+tenth of a step late. Pass 1 is done beforehand, by a process of its own. Measured is
 the leading process with one worker: solve, map 2, merge, rounds of questions, replay, write.
 
     lead MB    its largest resident memory; with 2 hosts of one collective it is what Python and Arrow take
@@ -18,21 +18,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from conformance.case_text import parse_case
-from conformance.profile_tables import ORIGIN_NS, profile_of
-from xprof_py.postprocess.fleet import passes, run_job
-from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.sources import Source
-
-STEP_US, LATE_US, LAUNCH_US = 100_000, 10_000, 100
+from made_up_jobs import make_job
 
 MEASURED = """
 import json, resource, sys
@@ -56,52 +46,6 @@ print(json.dumps({
     "straggler": straggler.get("host"), "lost_ms": straggler.get("lost_ms_per_step"),
 }))
 """
-
-
-def host_text(late_us: int, steps: int, collectives: int) -> Iterator[str]:
-    """One host that comes ``late_us`` late to the first collective of every step."""
-    yield "title: made up\nunit us\nprogram f at train.py:10"
-    for number in range(collectives):
-        yield f"  dot.{number} = dot()\n  all-reduce.{number} = all-reduce(dot.{number})"
-    yield f"capture 0..{(steps + 1) * STEP_US}\nthread main"
-    for step in range(steps):
-        at = step * STEP_US
-        yield f"  step {step} {at}..{at + STEP_US}\n    launch f {at}..{at + LAUNCH_US}"
-    yield "lane 0"
-    length = (STEP_US - LATE_US - 2 * LAUNCH_US) // collectives
-    for step in range(steps):
-        yield f"  run f {step}"
-        at = step * STEP_US + LAUNCH_US
-        for number in range(collectives):
-            # All leave a collective together, a quarter of its share of the step after the last has come.
-            leaves = at + LATE_US + (number + 1) * length
-            comes = leaves - length // 4 - (0 if number else LATE_US - late_us)
-            begins = leaves - length if number else at
-            yield f"    dot.{number} {begins}..{comes}\n    all-reduce.{number} {comes}..{leaves}"
-
-
-def make_job(folder: Path, hosts: int, steps: int, collectives: int) -> None:
-    """Pass 1 of the hosts, as workers would have left it in ``folder``/spool."""
-    texts = ("\n".join(host_text(late, steps, collectives)) for late in (0, LATE_US))
-    punctual, late = (profile_of(parse_case(text, "made up"), "shard") for text in texts)
-
-    def made_up(source: Source) -> Profile:
-        number = int(source.key)
-        profile = late if number == 1 else punctual
-        lines = profile["lines"]
-        at = lines.schema.get_field_index("clock_domain")
-        lines = lines.set_column(at, lines.schema.field(at), pa.array([f"boot-{number}"] * lines.num_rows))
-        run = {"process_index": number, "hostname": f"h{number:04}"}
-        metadata = {**profile.metadata, "run": run}
-        moved = replace(profile, host=f"h{number:04}", origin_ns=ORIGIN_NS + number * 1000, metadata=metadata)
-        return moved.with_tables(lines=lines)
-
-    passes.read_process = made_up
-    (folder / "spool").mkdir()
-    for number in range(hosts):
-        file = folder / f"{number:04}.xplane.pb"
-        file.touch()
-        run_job.map_1(folder / "spool", Source(f"{number:04}", file), False)
 
 
 def measure(hosts: int, steps: int, collectives: int) -> dict[str, Any]:
