@@ -18,7 +18,8 @@ class Fleet:
 
     `fleet analyze ROOT... -o STORE` adds the runs below ROOT to a store that grows; a run that is added again replaces
     itself. `fleet report STORE` shows the trend of each job, where its step time changed by more than chance, what
-    the fleet's device time goes to, and the worst stragglers.
+    the fleet's device time goes to, and the worst stragglers. `fleet compact STORE` puts the files of many runs
+    together, as adding does by itself where a day has many.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -35,9 +36,20 @@ class Fleet:
         shown.add_argument("--json", action="store_true", help="print the report as JSON")
         shown.add_argument("--html", type=named_path, metavar="FILE", help="write the report as one HTML file")
 
+        compacting = commands.add_parser("compact", help="put the files of a store's runs together")
+        compacting.add_argument("store", type=named_path, metavar="STORE")
+
     def run(self, args: argparse.Namespace) -> int:
-        """Add or report. Returns 0, or 1 where no run could be analysed."""
-        return self._analyze(args) if args.fleet_command == "analyze" else self._report(args)
+        """Add, report or compact. Returns 0, or 1 where no run could be analysed."""
+        commands = {"analyze": self._analyze, "report": self._report, "compact": self._compact}
+        return commands[args.fleet_command](args)
+
+    def _compact(self, args: argparse.Namespace) -> int:
+        from xprof_py.postprocess.fleet.store import compact_store
+
+        fewer = compact_store(args.store, many=2)
+        sys.stderr.write(f"{args.store}: {fewer} files fewer\n")
+        return 0
 
     def _analyze(self, args: argparse.Namespace) -> int:
         from xprof_py.postprocess.fleet.schedulers import scheduler_for
