@@ -191,7 +191,7 @@ def rows_of(run: RunFolder, result: Analysis) -> pa.Table:
 
 def require_store(store: Path) -> None:
     """Raises UsageError where ``store`` exists and is no store of runs."""
-    if store.exists() and not (store.is_dir() and all(_is_ours(entry.name) for entry in store.iterdir())):
+    if store.exists() and not (store.is_dir() and all(is_of_store(entry.name) for entry in store.iterdir())):
         raise UsageError(f"{store} exists and is not a store of runs: name another folder with -o")
 
 
@@ -218,7 +218,8 @@ def compact_store(store: Path, *, many: int = MANY_FILES) -> int:
     return compact(store, SCHEMA, many=many)
 
 
-def _is_ours(name: str) -> bool:
+def is_of_store(name: str) -> bool:
+    """Whether a store has a file or folder of that name."""
     return name.startswith("day=") or name in ("failed", FOLDER)
 
 
