@@ -3,8 +3,8 @@
     python benchmarks/fleet_collectives.py [--hosts 16 64 256] [--steps 20] [--collectives 50]
 
 Made-up hosts (tests/made_up_jobs.py): in every step each runs one program with so many all-reduces, and host 1 comes a
-tenth of a step late. Pass 1 is done beforehand, by a process of its own. Measured is
-the leading process with one worker: solve, map 2, merge, rounds of questions, replay, write.
+tenth of a step late. Pass 1 is done beforehand, by a process of its own. Measured is the leading process with one
+worker: solve, map 2, merge, rounds of questions, replay, write.
 
     lead MB    its largest resident memory; with 2 hosts of one collective it is what Python and Arrow take
     bytes      what is beyond that, over hosts and over collectives of a host
