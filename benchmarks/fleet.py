@@ -34,7 +34,7 @@ SOURCE = ROOT / "tests" / "data" / "jax_cpu" / "transformer_async20.xplane.pb.gz
 MEASURED = """
 import json, resource, sys, shutil
 from pathlib import Path
-from xprof_py.postprocess.fleet import analysis, job, schedulers
+from xprof_py.postprocess.fleet import analysis, run_job, schedulers
 from xprof_py.postprocess.fleet.spool import Spool
 from xprof_py.postprocess.readers.sources import find_sources
 
@@ -46,7 +46,7 @@ def used(pid):
 source, out, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 if workers:
     running = schedulers.LocalWorkers(workers)
-    result = job.analyse_job(find_sources([source]), Spool(out / ".partials"), running)
+    result = run_job.analyse_job(find_sources([source]), Spool(out / ".partials"), running)
     by_worker = [used(worker.process.pid) for worker in running._workers]
     running.close()
 else:

@@ -44,8 +44,6 @@ def render_report(summary: Fields, tables: Mapping[str, pa.Table]) -> str:
         HTML. The same input gives the same text.
     """
     chart = chart_series(tables.get("step_classes"), summary)
-    style = _asset("report.css")
-    script = _asset("step_chart.js")
     sections = join(
         [
             _chart_section(summary, chart),
@@ -62,18 +60,30 @@ def render_report(summary: Fields, tables: Mapping[str, pa.Table]) -> str:
             tag("div", html_sections.overhead(summary), html_sections.capture(summary), class_="pair"),
         ]
     )
+    return whole_page(
+        title=html_verdict.title(summary),
+        top=html_verdict.top(summary),
+        sections=sections,
+        script=_asset("step_chart.js"),
+        chart=chart_facts(summary, chart),
+    )
+
+
+def whole_page(*, title: str, top: Html, sections: Html, script: str = "", chart: object = None) -> str:
+    """One HTML file that needs nothing else. ``chart``: what ``script`` is given, as JSON."""
+    style = _asset("report.css")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return Template(_asset("report.html")).substitute(
         policy=policy,
-        title=tag("title", html_verdict.title(summary)),
+        title=tag("title", title),
         style=style,
         script=script,
-        top=html_verdict.top(summary),
+        top=top,
         sections=sections,
-        chart=_embedded(chart_facts(summary, chart)),
+        chart=_embedded(chart),
     )
 
 

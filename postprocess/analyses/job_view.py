@@ -13,11 +13,12 @@ picosecond. The replay that follows waits from host to host is replay/job_replay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.collectives import Arrivals
 from xprof_py.postprocess.analyses.lane_activity import (
@@ -28,7 +29,7 @@ from xprof_py.postprocess.analyses.lane_activity import (
 )
 from xprof_py.postprocess.join.columns import Int64, integers
 from xprof_py.postprocess.join.windows import step_times
-from xprof_py.postprocess.match.collectives import Collectives
+from xprof_py.postprocess.match.collectives import Rank
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
 from xprof_py.postprocess.match.steps import MatchedSteps
 from xprof_py.postprocess.schema import CLASSES
@@ -46,121 +47,183 @@ class JobTime:
     origin_ns: int
 
 
-def answering_lanes(process: int, activity: ProcessActivity, found: Arrivals, time: JobTime) -> list[AnsweringLane]:
-    """Map 2 of one process: its lanes on fleet time, each knowing whom it waited for and until when."""
+@dataclass(frozen=True)
+class Waits:
+    """What the job's solution says to one process: its clock, and per execution of its endpoints the rank that was last
+    (-1: nobody was waited for) and when it came, ps since ``job_origin_ns`` on fleet time. 16 bytes a collective."""
+
+    clock: Theta
+    job_origin_ns: int
+    first_rank: int
+    whom: Int64
+    until_ps: Int64
+
+
+def waits_of(found: Arrivals, time: JobTime) -> list[Waits]:
+    """Of every process."""
     of = found.collectives
-    lanes = [number for number, rank in enumerate(of.ranks) if rank.process == process]
-    mine = np.flatnonzero(np.isin(of.rank, lanes))
-    rows = int(of.row[mine].max(initial=-1)) + 1
-    whom = np.full(rows, -1, np.int64)
-    until = np.zeros(rows, np.int64)
-    waiting = mine[found.waits[mine]]
-    last = found.last[of.of[waiting]]
-    whom[of.row[waiting]] = of.rank[last]
-    until[of.row[waiting]] = (found.start_ns[last] - time.origin_ns) * 1000
-    return [
-        AnsweringLane(
-            on_fleet_time(lane, time.clocks[process], activity.origin_ns, time.origin_ns),
-            *_padded(whom, until, lane.execution),
-        )
-        for lane in activity.lanes
-    ]
-
-
-def _padded(whom: Int64, until: Int64, execution: Int64) -> tuple[Int64, Int64]:
-    """Executions behind the last that was matched wait for nobody."""
-    missing = max(int(execution.max(initial=-1)) + 1 - len(whom), 0)
-    return np.append(whom, np.full(missing, -1)), np.append(until, np.zeros(missing, np.int64))
-
-
-Ask = Callable[[int, Questions], tuple[Int64, Questions]]
-"""(rank, questions to it) -> its answer: a lane at hand, or one on another machine."""
-
-
-def answers(asked: Questions, rows: int, ask: Ask) -> Int64:
-    """Who did what: picoseconds of shape (rows, CLASSES), with every wait followed to its end.
-
-    Rounds: in each, every rank that is asked answers for itself and names whom it waited for.
-    """
-    out = np.zeros((rows, len(CLASSES)), np.int64)
-    for _ in range(MOST_HANDED):
-        if not len(asked.row):
-            return out
-        further = []
-        for rank in np.unique(asked.rank).tolist():
-            mine = asked.take(asked.rank == rank)
-            amounts, more = ask(rank, mine)
-            np.add.at(out, mine.row, amounts)
-            further.append(Questions(mine.row[more.row], more.rank, more.start_ps, more.end_ps))
-        asked = Questions.together(further)
-    np.add.at(out[:, _COLLECTIVE], asked.row, asked.end_ps - asked.start_ps)
+    rank_process = np.array([rank.process for rank in of.ranks], np.int64)
+    process = rank_process[of.rank]
+    # By process, in the order of participations.
+    order = np.argsort(process, kind="stable")
+    edges = np.searchsorted(process[order], np.arange(len(time.clocks) + 1))
+    first_rank = np.searchsorted(rank_process, np.arange(len(time.clocks)))
+    out = []
+    for number, clock in enumerate(time.clocks):
+        mine = order[edges[number] : edges[number + 1]]
+        rows = int(of.row[mine].max(initial=-1)) + 1
+        whom = np.full(rows, -1, np.int64)
+        until = np.zeros(rows, np.int64)
+        waiting = mine[found.waits[mine]]
+        last = found.last[of.of[waiting]]
+        whom[of.row[waiting]] = of.rank[last]
+        until[of.row[waiting]] = (found.start_ns[last] - time.origin_ns) * 1000
+        out.append(Waits(clock, time.origin_ns, int(first_rank[number]), whom, until))
     return out
 
 
+def answering_lane(activity: ProcessActivity, waits: Waits, lane: int) -> AnsweringLane:
+    """One lane of a process on fleet time, knowing whom it waited for and until when."""
+    found = activity.lanes[lane]
+    # Executions behind the last that was matched wait for nobody.
+    missing = max(int(found.execution.max(initial=-1)) + 1 - len(waits.whom), 0)
+    return AnsweringLane(
+        on_fleet_time(found, waits.clock, activity.origin_ns, waits.job_origin_ns),
+        np.append(waits.whom, np.full(missing, -1)),
+        np.append(waits.until_ps, np.zeros(missing, np.int64)),
+    )
+
+
+@dataclass(frozen=True)
+class OwnWindows:
+    """Windows of one process, lane by lane, on fleet time, and what was done in them.
+
+    Columns of one length: ``lane``, ``window`` (row of its table `windows`), ``step`` (row of its outermost steps, -1
+    for none), ``start_ps``, ``end_ps``; ``done_ps`` of shape (windows, CLASSES). ``further``: what must be asked of
+    those it waited for; their ``row`` is a row here.
+    """
+
+    lane: Int64
+    window: Int64
+    step: Int64
+    start_ps: Int64
+    end_ps: Int64
+    done_ps: Int64
+    further: Questions
+
+
+def own_windows(activity: ProcessActivity, waits: Waits) -> OwnWindows:
+    """Map 2 of one process. Asking a lane about its own windows gives what it did itself, and follows its waits."""
+    columns: list[tuple[Int64, ...]] = []
+    further = []
+    begin = 0
+    for lane, windows in enumerate(activity.windows):
+        low, high = _window_bounds(activity, lane, waits)
+        own = Questions(np.arange(len(low)), np.full(len(low), waits.first_rank + lane), low, high)
+        done, more = answering_lane(activity, waits, lane).answer(own)
+        columns.append((np.full(len(low), lane), windows.window, windows.step, low, high, done))
+        further.append(Questions(more.row + begin, more.rank, more.start_ps, more.end_ps))
+        begin += len(low)
+    none = (*([np.empty(0, np.int64)] * 5), np.empty((0, len(CLASSES)), np.int64))
+    return OwnWindows(
+        *(np.concatenate([c[i] for c in (none, *columns)]) for i in range(6)), Questions.together(further)
+    )
+
+
+Answer = tuple[Int64, Int64, Questions]
+"""(rows, what was done for each, of shape (rows, CLASSES); what must be asked of others, by the same rows)."""
+
+
+def answer(activity: ProcessActivity, waits: Waits, asked: Questions) -> Answer:
+    """What a process says when it is asked about its lanes: one amount per row that it was asked for."""
+    rows, place = np.unique(asked.row, return_inverse=True)
+    out = np.zeros((len(rows), len(CLASSES)), np.int64)
+    further = []
+    for rank in np.unique(asked.rank).tolist():
+        mine = np.flatnonzero(asked.rank == rank)
+        done, more = answering_lane(activity, waits, rank - waits.first_rank).answer(asked.take(mine))
+        np.add.at(out, place[mine], done)
+        further.append(Questions(asked.row[mine[more.row]], more.rank, more.start_ps, more.end_ps))
+    return rows, out, Questions.together(further)
+
+
+Ask = Callable[[Sequence[tuple[int, Questions]]], Iterator[Answer]]
+"""(process, questions to its lanes) of some processes -> their answers in that order, wherever they are at hand."""
+
+
+def follow(asked: Questions, out: Int64, ranks: Sequence[Rank], ask: Ask, hands: int = MOST_HANDED) -> None:
+    """Add who did what to ``out``: picoseconds of shape (rows, CLASSES), with every wait followed to its end.
+
+    Rounds, ``hands`` at most: in each, every process that is asked answers for itself and names whom it waited for.
+    """
+    process_of = np.array([rank.process for rank in ranks], np.int64)
+    for _ in range(hands):
+        if not len(asked.row):
+            return
+        process = process_of[asked.rank]
+        order = np.argsort(process, kind="stable")
+        numbers, first = np.unique(process[order], return_index=True)
+        some = [asked.take(mine) for mine in np.split(order, first[1:])]
+        further = []
+        for rows, amounts, more in ask(list(zip(numbers.tolist(), some, strict=True))):
+            out[rows] += amounts
+            further.append(more)
+        asked = Questions.together(further)
+    np.add.at(out[:, _COLLECTIVE], asked.row, asked.end_ps - asked.start_ps)
+
+
+def follow_own(own: Sequence[OwnWindows], ranks: Sequence[Rank], ask: Ask) -> list[Int64]:
+    """``done_ps`` of every process with its waits handed on to whom they were for."""
+    edges = np.concatenate(([0], np.cumsum([len(of.window) for of in own])))
+    out = np.concatenate([np.empty((0, len(CLASSES)), np.int64), *(of.done_ps for of in own)])
+    asked = [
+        Questions(of.further.row + begin, of.further.rank, of.further.start_ps, of.further.end_ps)
+        for of, begin in zip(own, edges.tolist(), strict=False)
+    ]
+    # A lane's own windows were the first to be asked.
+    follow(Questions.together(asked), out, ranks, ask, MOST_HANDED - 1)
+    return np.split(out, edges[1:-1])
+
+
 def job_breakdown(
-    breakdown: pa.Table,
-    hosts: Sequence[str],
-    activities: Sequence[ProcessActivity],
-    lanes: Sequence[Sequence[AnsweringLane]],
-    collectives: Collectives,
-    time: JobTime,
+    breakdown: pa.Table, hosts: Sequence[str], own: Sequence[OwnWindows], exclusive_ps: Sequence[Int64]
 ) -> pa.Table:
     """The table `breakdown` of all hosts in job view: windows on fleet time, waits handed on.
 
-    ``lanes``: answering_lanes of every process. Nested windows are left out. `start_ps` counts from the job's origin;
-    `total_ps` is the lane's own, and for what was handed to it at least that; `foreign_ps` the lane's own.
+    ``own``, ``exclusive_ps``: own_windows of every process, and what follow_own made of them. Nested windows are left
+    out. `start_ps` counts from the job's origin; `total_ps` is the lane's own, and for what was handed to it at least
+    that; `foreign_ps` the lane's own.
     """
-    ask = asking(lanes, collectives)
     parts = []
-    of_host = {host: number for number, host in enumerate(hosts)}
-    whose = np.array([of_host[host] for host in breakdown["host"].to_pylist()] or np.zeros(0), np.int64)
+    whose = integers(pa.table({"host": pc.index_in(breakdown["host"], pa.array(hosts, pa.string()))}), "host")
+    order = np.argsort(whose, kind="stable")
+    edges = np.searchsorted(whose[order], np.arange(len(hosts) + 1))
     width = len(CLASSES)
-    for process in range(len(hosts)):
-        mine = breakdown.take(pa.array(np.flatnonzero(whose == process)))
+    for process, (windows, exclusive) in enumerate(zip(own, exclusive_ps, strict=True)):
+        mine = breakdown.take(pa.array(order[edges[process] : edges[process + 1]]))
         mine = mine.sort_by([("window", "ascending")])
-        table_window = integers(mine, "window")[::width]
-        activity = activities[process]
-        rank = next((n for n, r in enumerate(collectives.ranks) if r.process == process), 0)
-        for number, windows in enumerate(activity.windows):
-            place = np.searchsorted(table_window, windows.window)
-            low, high = _window_bounds(activity, number, time, process)
-            # Asking a lane about its own windows gives what it did itself, and follows its waits.
-            own = Questions(np.arange(len(low)), np.full(len(low), rank + number), low, high)
-            exclusive = answers(own, len(low), ask)
-            rows = (place[:, None] * width + np.arange(width)).reshape(-1)
-            table = mine.take(pa.array(rows))
-            total = np.maximum(integers(table, "total_ps"), exclusive.reshape(-1))
-            parts.append(
-                table.set_column(table.schema.get_field_index("start_ps"), "start_ps", pa.array(np.repeat(low, width)))
-                .set_column(
-                    table.schema.get_field_index("window_ps"), "window_ps", pa.array(np.repeat(high - low, width))
-                )
-                .set_column(
-                    table.schema.get_field_index("exclusive_ps"), "exclusive_ps", pa.array(exclusive.reshape(-1))
-                )
-                .set_column(table.schema.get_field_index("total_ps"), "total_ps", pa.array(total))
-            )
+        place = np.searchsorted(integers(mine, "window")[::width], windows.window)
+        table = mine.take(pa.array((place[:, None] * width + np.arange(width)).reshape(-1)))
+        columns = {
+            "start_ps": np.repeat(windows.start_ps, width),
+            "window_ps": np.repeat(windows.end_ps - windows.start_ps, width),
+            "exclusive_ps": exclusive.reshape(-1),
+            "total_ps": np.maximum(integers(table, "total_ps"), exclusive.reshape(-1)),
+        }
+        for name, column in columns.items():
+            table = table.set_column(table.schema.get_field_index(name), name, pa.array(column))
+        parts.append(table)
     return pa.concat_tables(parts).cast(breakdown.schema) if parts else breakdown.slice(0, 0)
 
 
-def asking(lanes: Sequence[Sequence[AnsweringLane]], collectives: Collectives) -> Ask:
-    """Ask lanes that are at hand."""
-
-    def ask(rank: int, asked: Questions) -> tuple[Int64, Questions]:
-        who = collectives.ranks[rank]
-        return lanes[who.process][who.lane].answer(asked)
-
-    return ask
-
-
-def _window_bounds(activity: ProcessActivity, lane: int, time: JobTime, process: int) -> tuple[Int64, Int64]:
+def _window_bounds(activity: ProcessActivity, lane: int, waits: Waits) -> tuple[Int64, Int64]:
     """The windows of a lane on fleet time. They tile, so each begins where the one before ended."""
     windows = activity.windows[lane]
     edges = np.append(windows.start_ps, windows.end_ps[-1:]) if len(windows.window) else windows.start_ps
     # Moved with the lane's segments, which begin and end where windows do.
     bounds = activity.lanes[lane].bounds_ps
     together = np.unique(np.concatenate((bounds, edges)))
-    moved = fleet_ps(time.clocks[process], activity.origin_ns, together, time.origin_ns)
+    moved = fleet_ps(waits.clock, activity.origin_ns, together, waits.job_origin_ns)
     found = moved[np.searchsorted(together, edges)]
     return found[:-1], found[1:]
 
@@ -175,25 +238,17 @@ class JobSteps:
     common: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def job_steps(
-    activities: Sequence[ProcessActivity],
-    window_steps: Sequence[Int64],
-    steps: MatchedSteps,
-    time: JobTime,
-) -> JobSteps:
-    """The job's steps: differences of the maximum over lanes of b(k).
-
-    ``window_steps``: per process the step of each row of its table `windows`, -1 without.
-    """
+def job_steps(own: Sequence[OwnWindows], steps: MatchedSteps) -> JobSteps:
+    """The job's steps: differences of the maximum over lanes of b(k). ``own``: own_windows of every process."""
     count = len(steps.keys)
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
-    seen = np.zeros((len(activities), count), np.bool_)
+    seen = np.zeros((len(own), count), np.bool_)
     lane_number = 0
-    for process, activity in enumerate(activities):
+    for process, windows in enumerate(own):
         of_process = np.array(steps.of_process[process] or np.zeros(0), np.int64)
-        for lane, windows in enumerate(activity.windows):
-            low, high = _window_bounds(activity, lane, time, process)
-            step = window_steps[process][windows.window]
+        for lane in np.unique(windows.lane).tolist():
+            mine = np.flatnonzero(windows.lane == lane)
+            low, high, step = windows.start_ps[mine], windows.end_ps[mine], windows.step[mine]
             rows = np.flatnonzero((step >= 0) & (step < len(of_process)))
             key = of_process[step[rows]]
             filled = high[rows] > low[rows]

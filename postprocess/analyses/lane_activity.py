@@ -41,9 +41,11 @@ class LaneActivity:
 
 @dataclass(frozen=True)
 class LaneWindows:
-    """Windows of a lane by rows of the process's table `windows` (nested ones are not in it), and their ends."""
+    """Windows of a lane by rows of the process's table `windows` (nested ones are not in it), the step of each (-1:
+    none), and their ends."""
 
     window: Int64
+    step: Int64
     start_ps: Int64
     end_ps: Int64
 
@@ -76,7 +78,7 @@ def read_activity(profile: Profile) -> ProcessActivity:
     cause = np.array([place[name] for name in gaps["cause"].to_pylist()] or np.zeros(0), np.int64)
     table = profile["windows"]
     tile = np.array([kind != "nested" for kind in table["kind"].to_pylist()] or np.zeros(0), np.bool_)
-    of_lane, low, high = (integers(table, name) for name in ("lane", "start_ps", "end_ps"))
+    of_lane, step, low, high = (integers(table, name) for name in ("lane", "step", "start_ps", "end_ps"))
     lanes, windows = [], []
     for number in range(profile["lanes"].num_rows):
         mine = np.flatnonzero((lane == number) & leaf)
@@ -85,7 +87,7 @@ def read_activity(profile: Profile) -> ProcessActivity:
         parts.append((gap_start[free], gap_end[free], cause[free], length[free], np.full(len(free), -1, np.int64)))
         rows = np.flatnonzero(tile & (of_lane == number))
         rows = rows[np.argsort(low[rows], kind="stable")]
-        windows.append(LaneWindows(rows, low[rows], high[rows]))
+        windows.append(LaneWindows(rows, step[rows], low[rows], high[rows]))
         lanes.append(_tiled(parts, np.unique(high[rows])))
     return ProcessActivity(profile.origin_ns, tuple(lanes), tuple(windows))
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess.analyses.collectives import Arrivals, step_of_collective
-from xprof_py.postprocess.analyses.job_view import Ask, JobTime, answers
+from xprof_py.postprocess.analyses.job_view import Ask, JobTime, follow
 from xprof_py.postprocess.analyses.lane_activity import Questions
 from xprof_py.postprocess.join.columns import Bool, Int64
 from xprof_py.postprocess.match.steps import MatchedSteps
@@ -48,7 +48,8 @@ def lateness(found: Arrivals, steps: MatchedSteps, ask: Ask, time: JobTime) -> L
     rank = found.collectives.rank[last]
     low = (found.start_ns[second] - time.origin_ns) * 1000
     high = (found.start_ns[last] - time.origin_ns) * 1000
-    doing = answers(Questions(np.arange(len(rows)), rank, low, high), len(rows), ask)
+    doing = np.zeros((len(rows), len(CLASSES)), np.int64)
+    follow(Questions(np.arange(len(rows)), rank, low, high), doing, found.collectives.ranks, ask)
     return Lateness(rows, rank, step, found.late_by_ns[rows], doing)
 
 

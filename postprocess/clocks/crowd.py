@@ -89,7 +89,8 @@ def solve_crowd(meetings: Meetings, reference: int) -> list[Curve | None]:
     if simultaneous and few.ends_are_simultaneous():
         few.cut_at_jumps(few.by_ends)
         whole.go_on_from(few)
-        whole.settle(whole.by_ends, windows=None, turns=1)
+        # One turn is enough after settled lines: what bends the median bends all clocks alike.
+        whole.curves = whole.by_ends(None)
     else:
         whole.go_on_from(few)
         few = whole.some(whole.shortest(FEW))
@@ -135,14 +136,15 @@ class _Stamps:
 
 def _together(meetings: Meetings, tied: npt.NDArray[np.bool_], base: list[int | None]) -> _Stamps:
     base_ns = np.array([value for value in base if value is not None], np.int64)
-    present = meetings.present[tied]
-    used = present.sum(axis=0) >= 2
-    present = present[:, used]
-    start = meetings.start_ns[tied][:, used] - base_ns[:, None]
-    end = meetings.end_ns[tied][:, used] - base_ns[:, None]
-    origin_ns = int(start[present].min())
-    start_ns = np.where(present, start - origin_ns, 0).astype(np.float64)
-    end_ns = np.where(present, end - origin_ns, 0).astype(np.float64)
+    used = meetings.present[tied].sum(axis=0) >= 2
+    kept = (slice(None), slice(None)) if tied.all() and used.all() else np.ix_(tied, used)
+    present = meetings.present[kept]
+    start = meetings.start_ns[kept] - base_ns[:, None]
+    origin_ns = int(start.min(initial=np.iinfo(np.int64).max, where=present))
+    start_ns = (start - origin_ns).astype(np.float64)
+    end_ns = (meetings.end_ns[kept] - (base_ns + origin_ns)[:, None]).astype(np.float64)
+    if not present.all():
+        start_ns[~present] = end_ns[~present] = 0.0
     order = np.argsort(_median_of_columns(end_ns, present), kind="stable")
     if (order[1:] > order[:-1]).all():
         return _Stamps(origin_ns, base_ns, start_ns, end_ns, present)
@@ -229,16 +231,13 @@ class _Crowd:
 
     # --- one turn -----------------------------------------------------------------------------------------------------
 
-    def settle(
-        self, fit: Callable[[Int64 | None], list[Curve | None]], windows: int | None, turns: int = TURNS
-    ) -> None:
+    def settle(self, fit: Callable[[Int64 | None], list[Curve | None]], windows: int | None) -> None:
         """Turns until no clock moves any more.
 
-        ``fit``: by_ends or by_bounds. ``windows``: how many a piece has; None lets each clock choose, once. ``turns``:
-        at most so many; after settled lines one is enough, because what bends the median bends all clocks alike.
+        ``fit``: by_ends or by_bounds. ``windows``: how many a piece has; None lets each clock choose, once.
         """
         counts = None if windows is None else np.full(len(self.many), windows)
-        for _ in range(turns):
+        for _ in range(TURNS):
             self.curves = fit(counts)
             if counts is None:
                 counts = np.array([curve.pieces[0].windows if curve is not None else 1 for curve in self.curves])
@@ -503,15 +502,10 @@ class _Crowd:
         low, high = np.full_like(self.end_ns, -np.inf), np.full_like(self.end_ns, np.inf)
         low[self.reference] = high[self.reference] = 0.0
         width = (high - low).max(axis=1)
+        # A way over a third clock takes two collectives: it is narrower only where few lead straight there.
+        straight = bool(self.present[self.reference].all())
         for _ in range(min(len(self.many), ROUNDS)):
-            # What is sure of the others: they started no earlier and ended no later than this.
-            starts = self.start_ns - self.at_start - high
-            starts[~self.present] = -np.inf
-            self.latest, self.next_start, self.who = _two_largest(starts)
-            ends = self.end_ns - self.at_end - low
-            ends[~self.present] = np.inf
-            earliest, next_end, self.whose = _two_largest(-ends)
-            self.earliest, self.next_end = -earliest, -next_end
+            self._prepare_certain(low, high)
             before = width.copy()
             for place, curve in enumerate(out):
                 within = None
@@ -520,17 +514,30 @@ class _Crowd:
                 if within is None:
                     continue
                 out[place] = within
+                if straight:
+                    continue
                 lowest, highest = within.extremes(self.end_s[place])
                 low[place] = np.maximum(low[place], lowest - self.at_end[place])
                 high[place] = np.minimum(high[place], highest - self.at_end[place])
                 width[place] = (high[place] - low[place]).max()
-            # A way over a third clock takes two collectives: it is narrower only where few lead straight there.
-            if self.present[self.reference].all():
+            if straight:
                 break
             bound = np.isfinite(before)
             if (np.isfinite(width) == bound).all() and width[bound].sum() >= TIGHTER * before[bound].sum():
                 break
         return out
+
+    def _prepare_certain(self, low: Float64, high: Float64) -> None:
+        """The same as prepare by what is sure of the others: they started no earlier and ended no later than this."""
+        # Of clocks that nothing bounds yet nothing is sure: the others alone are looked at.
+        rows = np.flatnonzero(np.isfinite(high).any(axis=1))
+        starts = np.where(self.present[rows], self.start_ns[rows] - self.at_start[rows] - high[rows], -np.inf)
+        self.latest, self.next_start, who = _two_largest(starts)
+        self.who = rows[who]
+        rows = np.flatnonzero(np.isfinite(low).any(axis=1))
+        ends = np.where(self.present[rows], self.end_ns[rows] - self.at_end[rows] - low[rows], np.inf)
+        earliest, next_end, whose = _two_largest(-ends)
+        self.earliest, self.next_end, self.whose = -earliest, -next_end, rows[whose]
 
     def _binding(self) -> list[Int64 | slice]:
         """Per clock the collectives that can bind it: where it started last or ended first, or the reference started

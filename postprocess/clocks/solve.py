@@ -177,6 +177,8 @@ def _of_clocks(
     meetings: Meetings, clock_of: Sequence[int], count: int, synchronising: npt.NDArray[np.bool_] | None
 ) -> Meetings:
     """Rows of processes to rows of clocks: the latest start and the earliest end on each."""
+    if synchronising is None and count == len(clock_of):
+        return meetings
     keep = np.ones(meetings.present.shape[1], np.bool_) if synchronising is None else synchronising
     shape = (count, int(keep.sum()))
     limits = np.iinfo(np.int64)
@@ -308,7 +310,12 @@ class _Solver:
                 continue
             self.met.update(group)
             anchor = min(known, key=lambda clock: (self._width(clock, self.curves[clock]), clock))
-            part = Meetings(meetings.start_ns[group], meetings.end_ns[group], meetings.present[group])
+            every = len(group) == len(meetings.present)
+            part = (
+                meetings
+                if every
+                else Meetings(meetings.start_ns[group], meetings.end_ns[group], meetings.present[group])
+            )
             for clock, curve in zip(group, solve_crowd(part, group.index(anchor)), strict=True):
                 if curve is not None and clock != anchor:
                     self._add(clock, anchor, seen_through(self._reaching(clock, curve), self.curves[anchor]))
@@ -388,6 +395,8 @@ def _stretch(messages: dict[Pair, Messages], clock: int, over: int, origin_ns: i
 
 def _groups(present: npt.NDArray[np.bool_]) -> list[list[int]]:
     """Clocks that collectives connect, each group in order."""
+    if present.all() and present.shape[1]:
+        return [list(range(len(present)))] if len(present) > 1 else []
     shared = present.astype(np.float32) @ present.T.astype(np.float32) > 0
     left = set(range(len(present)))
     out = []

@@ -24,7 +24,7 @@ from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.clocks.clock_map import clock_map_table, clock_rows
 from xprof_py.postprocess.clocks.curve import Curve
 from xprof_py.postprocess.fleet import spool
-from xprof_py.postprocess.fleet.job import Job, JobSolution, job_notes, job_tables
+from xprof_py.postprocess.fleet.job import AtHand, Details, Job, JobSolution, job_notes, job_tables
 from xprof_py.postprocess.fleet.passes import (
     STORED,
     Endpoints,
@@ -75,7 +75,8 @@ def reduce_partials(
     stored = {name: pa.concat_tables([tables[name] for tables in apart]) for name in (*STORED, *APART)}
     if job is None:
         job = Job.of([p.job for p in parts], merged["clock_samples"], clocks)
-    return finish(merged, [p.process for p in parts], rows, job, stored=stored)
+    details = AtHand([p.detail for p in parts if p.detail is not None])
+    return finish(merged, [p.process for p in parts], rows, job, details, stored=stored)
 
 
 Answers = Mapping[str, pa.Table]
@@ -97,14 +98,15 @@ def finish(
     processes: Sequence[dict[str, Any]],
     diagnostics: Sequence[dict[str, Any]],
     job: Job,
+    details: Details,
     *,
     stored: Mapping[str, pa.Table] | None = None,
     partitions: Mapping[str, Sequence[Path]] | None = None,
 ) -> Analysis:
     """The analysis of a job from merged partials.
 
-    ``processes``, ``diagnostics`` and the parts of ``job``: of all processes, in process_order. The tables of STORED
-    and APART are in ``stored``, or one file per process in ``partitions``.
+    ``processes``, ``diagnostics``, ``details`` and the parts of ``job``: of all processes, in process_order. The tables
+    of STORED and APART are in ``stored``, or one file per process in ``partitions``.
     """
     phases = breakdown.used_phases(merged["breakdown"])
     finished: dict[str, pa.Table] = {}
@@ -112,7 +114,7 @@ def finish(
         if name not in APART:
             finished |= question.finish(merged[name], phases)
     finished["clock_map"] = clock_map_table(job.solution.solved)
-    finished |= job_tables(job.parts, job.solution, merged["breakdown"], phases)
+    finished |= job_tables(job, details, merged["breakdown"], phases)
     summary = build_summary(
         processes=processes,
         tables=finished,

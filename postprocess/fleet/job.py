@@ -1,16 +1,20 @@
 """The job as a whole: what no process can say by itself. Between the passes, and behind them.
 
-map 1     per process: endpoints of its collectives, activity of its lanes                     (ProcessPart)
+map 1     per process: endpoints of its collectives (ProcessPart), which are gathered; activity of its lanes and
+          timeline (ProcessDetail), which stay where they are and are asked (Details)
 solve     on one node: collectives, steps and clocks of all processes, who was last where      (solve_job)
-map 2     per process: its lanes on fleet time, knowing whom they waited for                   (answering_lanes)
+map 2     per process: its lanes on fleet time, knowing whom they waited for                   (own_windows)
 finish    rounds of questions between ranks, then tables                                       (job_tables)
+
+What one node holds is therefore some columns per collective and rank, and per window of a lane. Only the replay of a
+job reads all timelines together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +31,20 @@ from xprof_py.postprocess.analyses.collectives import (
 from xprof_py.postprocess.analyses.job_view import (
     JobSteps,
     JobTime,
-    answering_lanes,
-    asking,
+    Questions,
+    answer,
+    follow_own,
     job_breakdown,
     job_steps,
+    own_windows,
+    waits_of,
 )
 from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
 from xprof_py.postprocess.clocks.curve import Curve
 from xprof_py.postprocess.clocks.exchanges import resolved
 from xprof_py.postprocess.clocks.solve import Solution
 from xprof_py.postprocess.fleet.job_clocks import solve_job_clocks
-from xprof_py.postprocess.join.columns import Bool, Int64, integers
+from xprof_py.postprocess.join.columns import Bool
 from xprof_py.postprocess.match.collectives import Collectives, match_collectives
 from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
 from xprof_py.postprocess.match.fleet_time import REFERENCE, Theta, fleet_ns, fleet_ps
@@ -51,24 +58,53 @@ _PHASES = ("unmeasured", "partial", "warmup", "outlier", "steady")
 
 @dataclass(frozen=True)
 class ProcessPart:
-    """What one process gives the job. ``window_step``: the step of each row of its table `windows`, -1 without."""
+    """What one process gives the job, small enough to gather. ``replayed``: it has a timeline."""
 
     endpoints: Endpoints
+    origin_ns: int
+    replayed: bool
+
+
+@dataclass(frozen=True)
+class ProcessDetail:
+    """What of one process grows with its operations, on its own clock."""
+
     activity: ProcessActivity
-    window_step: Int64
-    replay: ProcessTimeline | None
+    timeline: ProcessTimeline | None
 
 
-def process_part(joined: Profile, process_index: int | None) -> ProcessPart:
+def process_part(joined: Profile, process_index: int | None) -> tuple[ProcessPart, ProcessDetail]:
     """Map 1."""
     endpoints = read_endpoints(joined, process_index)
-    return ProcessPart(
-        endpoints,
-        read_activity(joined),
-        integers(joined["windows"], "step"),
-        # Alone in its job a process without collectives is replayed as every process is (replay/step_replay.py).
-        read_process(joined) if endpoints.table.num_rows else None,
-    )
+    # Alone in its job a process without collectives is replayed as every process is (replay/step_replay.py).
+    timeline = read_process(joined) if endpoints.table.num_rows else None
+    part = ProcessPart(endpoints, joined.origin_ns, timeline is not None)
+    return part, ProcessDetail(read_activity(joined), timeline)
+
+
+class Details(Protocol):
+    """The details of all processes, by number, wherever they are."""
+
+    def each(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """``function(activity, *rest)`` of each task (number, *rest), in order. A function of a module, its arguments
+        and what it returns can be pickled."""
+
+    def timeline(self, number: int) -> ProcessTimeline | None:
+        """Of one process."""
+
+
+class AtHand:
+    """Details that are all in memory."""
+
+    def __init__(self, details: Sequence[ProcessDetail]) -> None:
+        self._details = details
+
+    def each(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        for number, *rest in tasks:
+            yield function(self._details[number].activity, *rest)
+
+    def timeline(self, number: int) -> ProcessTimeline | None:
+        return self._details[number].timeline
 
 
 @dataclass(frozen=True)
@@ -106,7 +142,7 @@ def solve_job(
     thetas = (REFERENCE, *(clock.curve for clock in solved.clocks[1:]))
     of_process = [thetas[number] for number in solved.clock_of]
     tied = tuple(theta for theta in of_process if theta is not None)
-    time = JobTime(tied, parts[0].activity.origin_ns) if len(tied) == len(of_process) else None
+    time = JobTime(tied, parts[0].origin_ns) if len(tied) == len(of_process) else None
     hosts = tuple(e.host for e in endpoints)
     return JobSolution(hosts, found, steps, thetas, arrivals(found, thetas), time, solved)
 
@@ -131,14 +167,13 @@ def renamed(part: ProcessPart, host: str) -> ProcessPart:
     return replace(part, endpoints=replace(was, host=host, clock=clock))
 
 
-def job_tables(
-    parts: Sequence[ProcessPart], solution: JobSolution, breakdown: pa.Table, phases: tuple[str, ...]
-) -> dict[str, pa.Table]:
+def job_tables(job: Job, details: Details, breakdown: pa.Table, phases: tuple[str, ...]) -> dict[str, pa.Table]:
     """The tables of the job: collectives, participants, and with clocks that match job_breakdown, job_steps,
     stragglers.
 
     ``breakdown``: the merged table of all processes. ``phases``: of the steps that count. A job of one lane has none.
     """
+    solution = job.solution
     found = solution.collectives
     if len(found.ranks) < 2:
         return {}
@@ -148,40 +183,39 @@ def job_tables(
     }
     if solution.time is None:
         return tables
-    activities = [part.activity for part in parts]
-    lanes = [
-        answering_lanes(number, activity, solution.arrivals, solution.time)
-        for number, activity in enumerate(activities)
-    ]
-    tables["job_breakdown"] = job_breakdown(breakdown, solution.hosts, activities, lanes, found, solution.time)
-    took = job_steps(activities, [part.window_step for part in parts], solution.steps, solution.time)
+    waits = waits_of(solution.arrivals, solution.time)
+
+    def ask(asked: Sequence[tuple[int, Questions]]) -> Iterator[Any]:
+        return details.each(answer, [(number, waits[number], questions) for number, questions in asked])
+
+    own = list(details.each(own_windows, list(enumerate(waits))))
+    tables["job_breakdown"] = job_breakdown(breakdown, solution.hosts, own, follow_own(own, found.ranks, ask))
+    took = job_steps(own, solution.steps)
     tables["job_steps"] = _steps_table(solution, took, breakdown)
     used = took.common & np.isin(tables["job_steps"]["phase"].to_pylist(), phases)
-    late = stragglers.lateness(solution.arrivals, solution.steps, asking(lanes, found), solution.time)
+    late = stragglers.lateness(solution.arrivals, solution.steps, ask, solution.time)
     tables["stragglers"] = stragglers.stragglers_table(late, solution.arrivals, used)
-    replayed = _replayed(parts, solution, took, used, tables["stragglers"])
+    replayed = _replayed(job, details, took, used, tables["stragglers"])
     if replayed is not None:
         tables["job_replay"] = replayed
     return tables
 
 
-def _replayed(
-    parts: Sequence[ProcessPart], solution: JobSolution, took: JobSteps, used: Bool, ranks: pa.Table
-) -> pa.Table | None:
+def _replayed(job: Job, details: Details, took: JobSteps, used: Bool, ranks: pa.Table) -> pa.Table | None:
     """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no timeline.
 
     None too for a process alone: replay/step_replay.py, which knows its silent waits for several devices, keeps closer
     to what was measured.
     """
+    solution, parts = job.solution, job.parts
     assert solution.time is not None
-    if len(parts) < 2:
+    if len(parts) < 2 or not all(part.replayed for part in parts):
         return None
-    processes = [part.replay for part in parts if part.replay is not None]
-    if len(processes) < len(parts):
-        return None
+    found = (details.timeline(number) for number in range(len(parts)))
+    processes = [timeline for timeline in found if timeline is not None]
     met, shifts, step_of = [], [], []
     for number, (part, process) in enumerate(zip(parts, processes, strict=True)):
-        theta, origin_ns = solution.time.clocks[number], part.activity.origin_ns
+        theta, origin_ns = solution.time.clocks[number], part.origin_ns
         met.append(_met(number, part, solution, theta))
         end = process.windows[3]
         order = np.argsort(end, kind="stable")
@@ -198,7 +232,7 @@ def _met(number: int, part: ProcessPart, solution: JobSolution, theta: Theta) ->
     assert solution.time is not None
     process = np.array([rank.process for rank in of.ranks], np.int64)
     mine = np.flatnonzero((process[of.rank] == number) & found.told[of.of])
-    count, origin_ns = part.endpoints.table.num_rows, part.activity.origin_ns
+    count, origin_ns = part.endpoints.table.num_rows, part.origin_ns
     columns = [np.full(count, fill, np.int64) for fill in (-1, 0, 0, 0)]
     own = of.waits_from_ns[mine]
     last = found.last[of.of[mine]]

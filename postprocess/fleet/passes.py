@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.errors import BadInputError
-from xprof_py.postprocess.fleet.job import Job, ProcessPart, process_part, renamed
+from xprof_py.postprocess.fleet.job import Job, ProcessDetail, ProcessPart, process_part, renamed
 from xprof_py.postprocess.fleet.questions import QUESTIONS
 from xprof_py.postprocess.fleet.ranks import one_of_each_rank
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
@@ -47,6 +47,8 @@ class Partials:
     diagnostics: list[dict[str, Any]]
     job: ProcessPart
     """What the job needs of it beyond the answers."""
+    detail: ProcessDetail | None
+    """And what it asks of it; None where that is kept apart (run_job.py)."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ def second_pass(part: Partials, solved: Solved) -> Partials:
         # Rows about no file in particular name the host.
         diagnostics=[{**r, "file": solved.host if r["file"] == before else r["file"]} for r in part.diagnostics],
         job=renamed(part.job, solved.host),
+        detail=part.detail,
     )
 
 
@@ -195,12 +198,14 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
             "steps": (run.get("capture") or {}).get("steps"),
         },
     }
+    job, detail = process_part(joined, run.get("process_index"))
     return Partials(
         process=process,
         answers={name: question.partial(joined) for name, question in QUESTIONS.items()},
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
-        job=process_part(joined, run.get("process_index")),
+        job=job,
+        detail=detail,
     )
 
 

@@ -1,17 +1,17 @@
 """One job of any number of processes, with partials on disk: plan, map 1, solve, map 2, a tree of merges, finish.
 
 A worker holds one process at a time, or the partials of TREE_WIDTH. The leading process merges what they merged, and
-holds per process its row of the summary, a row per step, class and program, and its ProcessPart (job.py): collectives,
-activity of its lanes, timeline. The tables of a process that nobody sums (STORED, APART) are written by the workers and
-never gathered. Which worker does what, and when, has no part in any result: the tree follows the order of the
-processes.
+holds per process its row of the summary, a row per step, class and program, and its collectives (job.py, ProcessPart).
+The activity of its lanes and its timeline stay in the spool (ProcessDetail): workers answer what is asked of them. The
+tables of a process that nobody sums (STORED, APART) are written by the workers and never gathered. Which worker does
+what, and when, has no part in any result: the tree follows the order of the processes.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,15 @@ from xprof_py.postprocess.hlo.cpu_peaks import cache_folder, cpu_peaks, profiled
 from xprof_py.postprocess.hlo.known_peaks import calibration_allowed
 from xprof_py.postprocess.readers.run_file import read_run_file
 from xprof_py.postprocess.readers.sources import Source, Sources
+from xprof_py.postprocess.replay.job_replay import ProcessTimeline
 
 TREE_WIDTH = 16
 """Partials that one merge reads at once."""
 
 JOB, CLOCK_SAMPLES = GATHERED = ("job", "answer clock_samples")
 """Tables of pass 1 that the leading process reads: what solve asks of every process."""
+ACTIVITY, TIMELINE = "activity", "timeline"
+"""Tables of pass 1 that are read one process at a time."""
 
 Progress = Callable[[str, int, int], None]
 """(what is being done, tasks done, tasks in all)"""
@@ -103,6 +106,9 @@ def analyse_job(
     merged: Answers = functools.reduce(merge_answers, (spool.read(node).tables for node in nodes))
 
     assert solution.job is not None
+    of_source = {key: second[place] for place, key in enumerate(order)}
+    first_of = {of_source[key]: first[key] for key in order}
+    details = _Spooled(spool, [first_of[key] for key in keys], scheduler)
     rows = [*sources.diagnostics, *map(unreadable, failures), *solution.diagnostics]
     rows += [row for key in keys for row in said[key]["diagnostics"]]
     return finish(
@@ -110,6 +116,7 @@ def analyse_job(
         [said[key]["process"] for key in keys],
         rows,
         solution.job,
+        details,
         partitions={name: [spool.table_path(key, name) for key in keys] for name in (*STORED, *APART)},
     )
 
@@ -131,7 +138,8 @@ def map_1(folder: Path, source: Source, calibrate: bool) -> tuple[str, dict[str,
         return BadInput((error.file, error.place, error.reason))
     tables = {f"answer {name}": table for name, table in part.answers.items()}
     tables |= {f"stored {name}": table for name, table in part.stored.items()}
-    tables[JOB] = packed(part.job)
+    assert part.detail is not None
+    tables |= {JOB: packed(part.job), ACTIVITY: packed(part.detail.activity), TIMELINE: packed(part.detail.timeline)}
     said = {"endpoints": as_json(endpoints), "process": part.process, "diagnostics": part.diagnostics}
     spool.write(key, tables, said)
     return key, as_json(endpoints)
@@ -143,11 +151,11 @@ def map_2(folder: Path, first: str, solved: Solved) -> str:
     key = key_of("pass 2", first, repr(sorted(asdict(solved).items())))
     if spool.said(key) is not None and all(spool.table_path(key, name).exists() for name in (*STORED, *APART)):
         return key
-    found = spool.read(first)
+    found = spool.read(first, [JOB, *(f"answer {name}" for name in QUESTIONS), *(f"stored {name}" for name in STORED)])
     answers = {name: found.tables[f"answer {name}"] for name in QUESTIONS}
     stored = {name: found.tables[f"stored {name}"] for name in STORED}
     job = unpacked(found.tables[JOB])
-    part = second_pass(Partials(found.said["process"], answers, stored, found.said["diagnostics"], job), solved)
+    part = second_pass(Partials(found.said["process"], answers, stored, found.said["diagnostics"], job, None), solved)
     for name, table in apart_tables(part).items():
         spool.write_table(key, name, table)
     answers = {name: table for name, table in part.answers.items() if name not in APART}
@@ -163,6 +171,34 @@ def merge(folder: Path, keys: Sequence[str]) -> str:
         merged: Answers = functools.reduce(merge_answers, (spool.read(one).tables for one in keys))
         spool.write(key, merged, {})
     return key
+
+
+def ask(folder: Path, key: str, function: Callable[..., Any], *rest: Any) -> Any:
+    """What a process's activity says to a question of the job. Raises BadInputError where it is not there."""
+    return function(unpacked(Spool(folder).read(key, [ACTIVITY]).tables[ACTIVITY]), *rest)
+
+
+class _Spooled:
+    """Details that pass 1 left in the spool, under these keys of the processes in order."""
+
+    def __init__(self, spool: Spool, keys: Sequence[str], scheduler: Scheduler) -> None:
+        self._spool, self._keys, self._scheduler = spool, keys, scheduler
+
+    def each(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """Of what comes out of turn those that are before it are waited for."""
+        early: dict[int, Any] = {}
+        asked: list[Task] = [(self._spool.folder, self._keys[number], function, *rest) for number, *rest in tasks]
+        next_place = 0
+        for place, result in self._scheduler.run(ask, asked):
+            _raise_any([result])
+            early[place] = result
+            while next_place in early:
+                yield early.pop(next_place)
+                next_place += 1
+
+    def timeline(self, number: int) -> ProcessTimeline | None:
+        found: ProcessTimeline | None = unpacked(self._spool.read(self._keys[number], [TIMELINE]).tables[TIMELINE])
+        return found
 
 
 def size_of(source: Source) -> int:

@@ -1,6 +1,7 @@
 """The run store: what stays of every run of a fleet, as Parquet files that any tool reads.
 
-    STORE/day=2026-11-30/<key>.parquet    one file per run, in the folder of the UTC day on which it started
+    STORE/day=2026-11-30/<key>.parquet    one file per run, in the folder of the UTC day on which it started; a day's
+                                          files are put together when they are many (store_files.py)
     STORE/failed/<key>.json               a run that could not be analysed: file, place, reason
 
 A file has one row per host, step name and class, over the steps that count (docs/breakdown.md): picoseconds summed over
@@ -9,9 +10,6 @@ lanes and steps. <key> is a hash of job and run name, so adding a run again repl
 
 from __future__ import annotations
 
-import hashlib
-import os
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +19,6 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess.analyses import breakdown
@@ -29,6 +26,7 @@ from xprof_py.postprocess.fleet.analysis import Analysis, analyse_sources
 from xprof_py.postprocess.fleet.run_job import BadInput, Progress, analyse_job
 from xprof_py.postprocess.fleet.schedulers import Failed, Scheduler, Task
 from xprof_py.postprocess.fleet.spool import FOLDER, Spool
+from xprof_py.postprocess.fleet.store_files import MANY_FILES, compact, key_of_run, put_run, read_runs, write_file
 from xprof_py.postprocess.readers.sources import Sources, find_sources, folders_of_runs
 from xprof_py.postprocess.schema import CLASSES
 
@@ -71,7 +69,7 @@ class RunFolder:
 
     @property
     def key(self) -> str:
-        return hashlib.blake2b(f"{self.job}\0{self.run}".encode(), digest_size=16).hexdigest()
+        return key_of_run(self.job, self.run)
 
 
 def find_runs(root: Path, *, job: str | None = None) -> list[RunFolder]:
@@ -142,6 +140,7 @@ def add_runs(
             spool.folder.rmdir()
         done += 1
         progress("analysing", done, len(runs))
+    compact(store, SCHEMA)
     return sorted(failed, key=lambda row: (row["job"], row["run"]))
 
 
@@ -192,7 +191,7 @@ def rows_of(run: RunFolder, result: Analysis) -> pa.Table:
 
 def require_store(store: Path) -> None:
     """Raises UsageError where ``store`` exists and is no store of runs."""
-    if store.exists() and not (store.is_dir() and all(_is_ours(entry.name) for entry in store.iterdir())):
+    if store.exists() and not (store.is_dir() and all(is_of_store(entry.name) for entry in store.iterdir())):
         raise UsageError(f"{store} exists and is not a store of runs: name another folder with -o")
 
 
@@ -203,14 +202,7 @@ def read_store(store: Path) -> tuple[pa.Table, list[dict[str, Any]]]:
     """
     if not store.is_dir():
         raise BadInputError(str(store), "", "no such folder")
-    # A kill between the writing of a run that has moved to another day and the removal of the old file leaves two.
-    newest = {file.name: file for file in sorted(store.glob("day=*/*.parquet"))}
-    tables = []
-    for file in newest.values():
-        try:
-            tables.append(pq.read_table(file, schema=SCHEMA, partitioning=None))
-        except (OSError, pa.ArrowException) as error:
-            raise BadInputError(str(file), "", str(error)) from error
+    tables = read_runs(store, SCHEMA)
     failed = [orjson.loads(file.read_bytes()) for file in sorted((store / "failed").glob("*.json"))]
     if not tables and not failed:
         raise BadInputError(str(store), "", "holds no run: `xprof-py fleet analyze ROOT -o STORE` adds some")
@@ -218,18 +210,23 @@ def read_store(store: Path) -> tuple[pa.Table, list[dict[str, Any]]]:
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by(order), failed
 
 
-def _is_ours(name: str) -> bool:
+def compact_store(store: Path, *, many: int = MANY_FILES) -> int:
+    """store_files.compact for a folder that somebody named. Raises BadInputError and UsageError as the others do."""
+    if not store.is_dir():
+        raise BadInputError(str(store), "", "no such folder")
+    require_store(store)
+    return compact(store, SCHEMA, many=many)
+
+
+def is_of_store(name: str) -> bool:
+    """Whether a store has a file or folder of that name."""
     return name.startswith("day=") or name in ("failed", FOLDER)
 
 
 def _put(store: Path, run: RunFolder, rows: pa.Table) -> None:
     started_ns = rows["started_ns"][0].as_py()
     day = _UNKNOWN_DAY if started_ns is None else datetime.fromtimestamp(started_ns / 1e9, UTC).date().isoformat()
-    place = store / f"day={day}" / f"{run.key}.parquet"
-    _write(place, lambda path: pq.write_table(rows, path, compression="zstd"))
-    for old in store.glob(f"day=*/{run.key}.parquet"):
-        if old != place:
-            old.unlink(missing_ok=True)
+    put_run(store, run.key, day, rows)
     (store / "failed" / f"{run.key}.json").unlink(missing_ok=True)
 
 
@@ -237,17 +234,5 @@ def _failed(store: Path, run: RunFolder, why: BadInput | Failed) -> dict[str, An
     """Note a run that cannot be analysed. What an earlier analysis of it found stays."""
     file, place, reason = why if isinstance(why, BadInput) else (str(run.path), why.place, why.reason)
     row = {"job": run.job, "run": run.run, "file": file, "place": place, "reason": reason}
-    _write(store / "failed" / f"{run.key}.json", lambda path: path.write_bytes(orjson.dumps(row)))
+    write_file(store / "failed" / f"{run.key}.json", lambda path: path.write_bytes(orjson.dumps(row)))
     return row
-
-
-def _write(place: Path, fill: Any) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    # In .partials: a reader of the store sees whole files only.
-    fresh = place.parents[1] / FOLDER / f".writing-{uuid.uuid4().hex}"
-    fresh.parent.mkdir(exist_ok=True)
-    try:
-        fill(fresh)
-        os.replace(fresh, place)
-    finally:
-        fresh.unlink(missing_ok=True)

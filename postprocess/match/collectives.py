@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.join.columns import Bool, Int64, distinct, integers
-from xprof_py.postprocess.match.endpoints import Endpoints, encode
+from xprof_py.postprocess.match.endpoints import Endpoints
 from xprof_py.postprocess.match.order import Shared, put_in_order
 
 METHODS = ("sequence", "run_id", "order")
@@ -157,8 +158,11 @@ class _Match:
         none = np.iinfo(np.int64).min
         self.sequence, self.run_id = self._integers("sequence", none), self._integers("run_id", none)
         self.has_sequence, self.has_run = self.sequence != none, self.run_id != none
-        self.texts = {name: self._texts(name) for name in ("kind", "op", "source", "program", "groups")}
-        self.code = {name: encode(texts) for name, texts in self.texts.items()}
+        self.code: dict[str, Int64] = {}
+        self.texts: dict[str, list[str | None]] = {}
+        """Text by code; that of -1, the last, is None."""
+        for name in ("kind", "op", "source", "program", "groups"):
+            self.code[name], self.texts[name] = self._texts(name)
         self.synchronising = np.array(
             [v for t in tables for v in t["synchronising"].to_pylist()] or np.zeros(0), np.bool_
         )
@@ -174,8 +178,20 @@ class _Match:
         parts = [integers(p.table, name, null) for p in self.processes]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def _texts(self, name: str) -> list[str | None]:
-        return [text for p in self.processes for text in p.table[name].to_pylist()]
+    def _texts(self, name: str) -> tuple[Int64, list[str | None]]:
+        """(codes in order of the texts, -1 for null; the texts): no text is made per execution."""
+        parts = []
+        for process in self.processes:
+            column = process.table[name].combine_chunks()
+            column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            parts.append((column.indices.fill_null(-1).to_numpy(zero_copy_only=False), column.dictionary.to_pylist()))
+        texts: list[str | None] = [*sorted({text for _, own in parts for text in own}), None]
+        place = {text: code for code, text in enumerate(texts[:-1])}
+        codes = [np.array([*(place[text] for text in own), -1], np.int64)[indices] for indices, own in parts]
+        return np.concatenate([np.empty(0, np.int64), *codes]), texts
+
+    def _text(self, name: str, row: int) -> str | None:
+        return self.texts[name][self.code[name][row]]
 
     # --- who takes part -----------------------------------------------------------------------------------------------
 
@@ -188,7 +204,7 @@ class _Match:
         first, same = distinct(self.code["program"], self.code["groups"], self.devices)
         for number, row in enumerate(first.tolist()):
             mine = np.flatnonzero(same == number)
-            program, groups = self.texts["program"][row], self.texts["groups"][row]
+            program, groups = self._text("program", row), self._text("groups", row)
             running = np.unique(self.rank[self.code["program"] == self.code["program"][row]])
             devices = int(self.devices[row])
             if not groups:
@@ -380,9 +396,9 @@ class _Match:
         return Collectives(
             ranks=self.ranks,
             clocks=self.clocks,
-            kind=[self.texts["kind"][row] or "" for row in speaks.tolist()],
-            source=[self.texts["source"][row] or "" for row in speaks.tolist()],
-            op=[self.texts["op"][row] or "" for row in speaks.tolist()],
+            kind=[self._text("kind", row) or "" for row in speaks.tolist()],
+            source=[self._text("source", row) or "" for row in speaks.tolist()],
+            op=[self._text("op", row) or "" for row in speaks.tolist()],
             bytes=self.bytes[speaks],
             expected=self.expected[speaks],
             method=self.method[speaks],

@@ -302,9 +302,3 @@ def _places(run: Int64, op: Int64, start: Int64) -> Int64:
 
 def _nullable(values: Int64) -> pa.Array:
     return pa.array(values, pa.int64(), mask=np.asarray(values) < 0)
-
-
-def encode(texts: Sequence[str | None]) -> Int64:
-    """Equal texts as equal numbers, in order of the texts; None is -1."""
-    known = {text: code for code, text in enumerate(sorted({text for text in texts if text is not None}))}
-    return np.array([-1 if text is None else known[text] for text in texts], np.int64)

@@ -80,7 +80,7 @@ def fetched(source: Source) -> Iterator[Fetched]:
             url = f"{source.base}/{path}"
             local[name] = Path(folder, path)
             local[name].parent.mkdir(parents=True, exist_ok=True)
-            files, inside = _open(url)
+            files, inside = file_system(url)
             _said(url, files.get_file, inside, str(local[name]))
         here = Fetched(source.key, **local, member=source.member, replaced=(folder, source.base))
         try:
@@ -93,7 +93,7 @@ def fetched(source: Source) -> Iterator[Fetched]:
 
 def stamp_and_ends(url: str, length: int) -> tuple[str, bytes]:
     """(what the store says of the version of a file, its first and last ``length`` bytes). Raises BadInputError."""
-    files, inside = _open(url)
+    files, inside = file_system(url)
     found = _said(url, files.info, inside)
     stamp = {
         k: str(found[k]) for k in ("size", "ETag", "etag", "mtime", "LastModified", "updated", "created") if k in found
@@ -106,7 +106,7 @@ def stamp_and_ends(url: str, length: int) -> tuple[str, bytes]:
 
 def _mirror(url: str, root: Path) -> bool:
     """Make ``root`` look like what is at ``url``, without content; returns whether that is one file."""
-    files, inside = _open(url)
+    files, inside = file_system(url)
     if _said(url, files.isfile, inside):
         root.touch()
         return True
@@ -132,7 +132,8 @@ def _mirror(url: str, root: Path) -> bool:
     return False
 
 
-def _open(url: str) -> tuple[Any, str]:
+def file_system(url: str) -> tuple[Any, str]:
+    """(what fsspec opens a URL with, its name there). Raises UsageError where a package for that is not there."""
     try:
         import fsspec
     except ImportError as error:

@@ -15,6 +15,7 @@ the others keep their measured length.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.join.columns import Int64, integers
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.replay.step_replay import NOTHING, Replay, replayed_windows
+from xprof_py.postprocess.replay.step_replay import NOTHING, Replay, one_by_one, replayed_windows
 from xprof_py.postprocess.replay.timeline import Timeline, read_timeline, step_threads
 from xprof_py.postprocess.schema import CLASSES
 
@@ -73,69 +74,82 @@ class Met:
     shift_ps: Int64
 
 
+class _Joined:
+    """Where the work of one process joins others, whatever is removed: rows of its work and of its collectives."""
+
+    def __init__(self, process: ProcessTimeline, met: Met) -> None:
+        work = process.timeline.work
+        known = (work.execution >= 0) & (work.execution < len(met.meeting))
+        execution = np.where(known, work.execution, 0)
+        none = np.zeros(len(known), np.int64)
+        joins = known & (met.meeting[execution] >= 0) if len(met.meeting) else known
+        self.waited = none
+        meeting, shift = none - 1, none
+        if len(met.meeting):
+            self.waited = np.where(joins, np.clip(met.wait_ps[execution], 0, work.end_ps - work.start_ps), 0)
+            meeting, shift = np.where(joins, met.meeting[execution], -1), met.shift_ps[execution]
+        self.follows, self.meeting, self.shift = one_by_one(work.follows), one_by_one(meeting), one_by_one(shift)
+        self.measured = one_by_one(self.waited)
+        # Where this rank's arrival lies: in the part that waits, or for an asynchronous one in an earlier one.
+        rows = np.flatnonzero(joins)
+        at = met.arrival_ps[work.execution[rows]] if len(rows) else rows
+        part = rows.copy()
+        while True:
+            earlier = np.flatnonzero((part > 0) & (work.start_ps[part] > at))
+            earlier = earlier[work.lane[part[earlier] - 1] == work.lane[rows[earlier]]]
+            if not len(earlier):
+                break
+            part[earlier] -= 1
+        # Of several lanes in one collective the last speaks for the process.
+        self.meetings, last = np.unique(meeting[rows][::-1], return_index=True)
+        last = len(rows) - 1 - last
+        self.part = part[last]
+        self.later_ps = (np.maximum(at - work.start_ps[part], 0) + shift[rows])[last]
+
+
 class _Process(Replay):
     """One process in a replay of the job."""
 
-    def __init__(self, process: ProcessTimeline, met: Met, removed: int, job: _Job) -> None:
+    def __init__(self, process: ProcessTimeline, joined: _Joined, removed: int, job: _Job) -> None:
         super().__init__(process.timeline, removed)
         work = process.timeline.work
-        self._job = job
-        known = (work.execution >= 0) & (work.execution < len(met.meeting))
-        execution = np.where(known, work.execution, 0)
-        joins = known & (met.meeting[execution] >= 0) if len(met.meeting) else known
-        whole = work.end_ps - work.start_ps
-        waited = np.where(joins, np.clip(met.wait_ps[execution], 0, whole), 0) if len(met.meeting) else whole * 0
+        self._job, self._joined = job, joined
         # A wait is what joins the ranks, not the class's own time.
-        own = np.minimum(waited, work.exclusive_ps[:, _COLLECTIVE]) if removed == _COLLECTIVE else 0 * waited
-        length = np.array(self._length, np.int64)
-        self._length = np.maximum(length - waited + own, 0).tolist()
-        self._follows: list[int] = work.follows.tolist()
-        self._meeting: list[int] = (
-            np.where(joins, met.meeting[execution], -1) if len(met.meeting) else work.follows * 0 - 1
-        ).tolist()
-        self._shift: list[int] = (met.shift_ps[execution] if len(met.meeting) else whole * 0).tolist()
-        self._measured: list[int] = waited.tolist()
-        # Where this rank's arrival lies: in the part that waits, or for an asynchronous one in an earlier one.
-        self.arrival: dict[int, tuple[int, int, int]] = {}
-        lanes = work.lane
-        for row in np.flatnonzero(joins).tolist():
-            at = int(met.arrival_ps[work.execution[row]])
-            part = row
-            while part > 0 and work.start_ps[part] > at and lanes[part - 1] == lanes[row]:
-                part -= 1
-            self.arrival[self._meeting[row]] = (part, max(at - int(work.start_ps[part]), 0), self._shift[row])
-
-    def comes(self, meeting: int) -> int:
-        """When it comes to a collective, in fleet time."""
-        part, within, shift = self.arrival[meeting]
-        return self.begin_of(part) + within + shift
+        own = np.minimum(joined.waited, work.exclusive_ps[:, _COLLECTIVE]) if removed == _COLLECTIVE else 0
+        self._length = one_by_one(np.maximum(np.asarray(self._length) - joined.waited + own, 0))
 
     def _made_ready(self, row: int) -> tuple[int, int]:
-        before = self._follows[row]
+        before = self._joined.follows[row]
         return super()._made_ready(row) if before < 0 else (self._end[before], self.end_of(before))
 
     def _waits(self, row: int) -> int:
-        meeting = self._meeting[row]
+        meeting = self._joined.meeting[row]
         if meeting < 0:
             return 0
         until = self._job.met(meeting)
         if until is None:
-            return self._measured[row] if not self._job.never_waits else 0
-        return max(until - self._shift[row] - self._begins[row], 0)
+            return self._joined.measured[row] if not self._job.never_waits else 0
+        return max(until - self._joined.shift[row] - self._begins[row], 0)
 
 
 class _Job:
     """All processes in one replay."""
 
     def __init__(
-        self, processes: Sequence[ProcessTimeline], met: Sequence[Met], removed: int, *, never_waits: bool = False
+        self, processes: Sequence[ProcessTimeline], joined: Sequence[_Joined], removed: int, *, never_waits: bool
     ) -> None:
         self.never_waits = never_waits
-        self.processes = [_Process(process, of, removed, self) for process, of in zip(processes, met, strict=True)]
-        self.members: dict[int, list[_Process]] = {}
-        for process in self.processes:
-            for meeting in process.arrival:
-                self.members.setdefault(meeting, []).append(process)
+        self.processes = [_Process(process, of, removed, self) for process, of in zip(processes, joined, strict=True)]
+        # By collective, then process: who comes, in which part of its work, and how much after that begins.
+        meeting = np.concatenate([of.meetings for of in joined])
+        who = np.repeat(np.arange(len(joined)), [len(of.meetings) for of in joined])
+        order = np.argsort(meeting, kind="stable")
+        self.meetings, first = np.unique(meeting[order], return_index=True)
+        edges = [*first.tolist(), len(order)]
+        self._reach = dict(zip(self.meetings.tolist(), itertools.pairwise(edges), strict=True))
+        self._who = one_by_one(who[order])
+        self._part = one_by_one(np.concatenate([of.part for of in joined])[order])
+        self._later_ps = one_by_one(np.concatenate([of.later_ps for of in joined])[order])
         self._met: dict[int, int | None] = {}
 
     def met(self, meeting: int) -> int | None:
@@ -144,7 +158,10 @@ class _Job:
         if meeting not in self._met:
             self._met[meeting] = None
             if not self.never_waits:
-                self._met[meeting] = max(process.comes(meeting) for process in self.members[meeting])
+                self._met[meeting] = max(
+                    self.processes[self._who[at]].begin_of(self._part[at]) + self._later_ps[at]
+                    for at in range(*self._reach[meeting])
+                )
         return self._met[meeting]
 
 
@@ -173,16 +190,19 @@ def replay_job(
     ]
     tries += [(STRAGGLER, True)] if straggler >= 0 and len(processes) > 1 else []
     measured = int(measured_ps[used].sum()) // count
+    joined = [_Joined(process, of) for process, of in zip(processes, met, strict=True)]
     rows = []
     for name, without in tries:
         some = [number for number in range(len(processes)) if not (without and number == straggler)]
         mine = [processes[number] for number in some]
         removed = CLASSES.index(name) if name in classes else -1
-        job = _Job(mine, [met[number] for number in some], removed, never_waits=name == WAITING)
+        job = _Job(mine, [joined[number] for number in some], removed, never_waits=name == WAITING)
         # In order of time, so that each finds what it needs done and asks no further back.
-        for meeting in sorted(job.members):
+        for meeting in job.meetings.tolist():
             job.met(meeting)
         took = _steps(job, mine, [step_of[n] for n in some], [shift_ps[n] for n in some], len(used))
+        # Job and processes know one another: the memory of a circle would stay beside that of the next.
+        job.processes.clear()
         rows.append(
             {"removed": name, "steps": count, "measured_ps": measured, "replayed_ps": int(took[used].sum()) // count}
         )

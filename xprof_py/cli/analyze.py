@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,9 @@ class Analyze:
     """Say for every step where the time went, and what to attack first.
 
     PATH is a run folder of capture(), a folder of profiles, a glob or profile files (.xplane.pb, .xpr), all of one job,
-    or URLs of these (s3://, gs://). Writes summary.json and Parquet tables to OUT: RUN/analysis for a run folder, else
-    ./<name>-analysis. Several processes are analysed by several workers, on this machine or on a Dask cluster.
+    or URLs of these (s3://, gs://). Writes summary.json and Parquet tables to OUT, a folder or a URL; by default to
+    RUN/analysis for a run folder, else to ./<name>-analysis. Several processes are analysed by several workers, on this
+    machine or on a Dask cluster.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -34,7 +36,7 @@ class Analyze:
         parser.add_argument(
             "paths", nargs="+", type=named, metavar="PATH", help="run folder, folder, glob or files of one job"
         )
-        parser.add_argument("-o", "--out", type=named, metavar="OUT", help="folder for the results")
+        parser.add_argument("-o", "--out", type=named, metavar="OUT", help="folder or URL for the results")
         parser.add_argument("--json", action="store_true", help="print summary.json instead of the table")
         add_worker_arguments(parser)
         parser.add_argument(
@@ -45,6 +47,10 @@ class Analyze:
 
     def run(self, args: argparse.Namespace) -> int:
         """Analyse, write, print."""
+        from xprof_py.postprocess.readers.remote import is_url
+
+        if args.out is not None and is_url(args.out):
+            return self._run_to_url(args)
         out, summary = analyze(args.paths, args.out, workers=args.workers, scheduler=args.scheduler, resume=args.resume)
         if args.json:
             sys.stdout.write((out / "summary.json").read_text(encoding="utf-8"))
@@ -53,6 +59,17 @@ class Analyze:
             reported = args.paths[0] if args.out is None and len(args.paths) == 1 else os.fspath(out)
             print(f"tables: {out}", file=sys.stderr)
             print(f"report: xprof-py report {shlex.quote(reported)}", file=sys.stderr)
+        return 0
+
+    def _run_to_url(self, args: argparse.Namespace) -> int:
+        if args.resume or args.scheduler is not None:
+            raise UsageError("--resume and --scheduler need partials in OUT: name a folder with -o, not a URL")
+        summary, written = analyze_to_url(args.paths, args.out, workers=args.workers)
+        if args.json:
+            sys.stdout.write(written)
+        else:
+            print_summary(summary)
+            print(f"tables: {args.out}", file=sys.stderr)
         return 0
 
 
@@ -95,8 +112,11 @@ def analyze(
     UnwrittenAnalysisError where OUT cannot be written, XprofPyError where the cluster is gone.
     """
     from xprof_py.postprocess.fleet import analysis
+    from xprof_py.postprocess.readers.remote import is_url
     from xprof_py.postprocess.readers.sources import find_sources
 
+    if out is not None and is_url(out):
+        raise UsageError(f"{out} is a URL: analyze_to_url writes there")
     sources = find_sources(paths)
     where = Path(out) if out is not None else analysis.default_out(paths, sources)
     if analysis.is_foreign(where):
@@ -113,6 +133,23 @@ def analyze(
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise UnwrittenAnalysisError(paths, where, reason, result) from error
     return where, result.summary
+
+
+def analyze_to_url(
+    paths: Sequence[str | os.PathLike[str]], url: str, *, workers: int | None = None
+) -> tuple[dict[str, Any], str]:
+    """Analyse the profiles of one job and put the results at ``url``; returns (summary, the text of summary.json).
+
+    Raises as :func:`analyze` does, and XprofPyError where ``url`` cannot be written to.
+    """
+    from xprof_py.postprocess.fleet import remote_out
+
+    # Before the work, not behind it.
+    remote_out.require_analysis(url)
+    with tempfile.TemporaryDirectory(prefix="xprof_py-out-") as folder:
+        out, summary = analyze(paths, Path(folder, "analysis"), workers=workers)
+        remote_out.put_analysis(out, url)
+        return summary, (out / "summary.json").read_text(encoding="utf-8")
 
 
 def _analyze_many(sources: Sources, out: Path, *, workers: int | None, scheduler: Any, resume: bool) -> Analysis:
