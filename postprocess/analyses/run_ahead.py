@@ -79,7 +79,9 @@ def _lane(profile: Profile, rows: Int64, launch: Int64, step: Int64) -> list[dic
         until = int(launch_start[first[order[index + 1]]]) if index + 1 < len(order) else None
         told = int(start[at]) if is_open[at] else int(launch_end[at])
         # Other threads may launch at the very same moment: that is not before it.
-        before = np.arange(np.searchsorted(latest_end, told, side="right"), np.searchsorted(launch_start, launch_start[at]))
+        before = np.arange(
+            np.searchsorted(latest_end, told, side="right"), np.searchsorted(launch_start, launch_start[at])
+        )
         unfinished = before[end[before] > told]
         others = np.unique(step[unfinished])
         others = others[(others >= 0) & (others != numbers[place])]

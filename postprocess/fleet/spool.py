@@ -38,7 +38,7 @@ from xprof_py.postprocess.schema import SCHEMA_VERSION
 FOLDER = ".partials"
 _MAGIC = b"XPRPART1"
 _ENDS_BYTES = 64 << 10
-_SETTINGS = ("XPROF_PY_PEAKS", "XPROF_PY_CALIBRATE")
+_SETTINGS = ("XPROF_PY_PEAKS", "XPROF_PY_CALIBRATE", "XPROF_PY_NVTX_STEPS")
 """Environment variables that a partial depends on."""
 
 
