@@ -31,6 +31,8 @@ def read_process(source: Source) -> Profile:
     ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end;
     ``metadata["no_device"]`` why nothing is known of the devices ("" where something is, or none was used).
     """
+    if source.saved is not None:
+        return Profile.load(source.saved.parent)
     if source.trace is not None:
         if sniff(source.trace) == "sqlite":
             return read_nsys(source.trace, source.member, step_range=os.environ.get(VARIABLE, ""))

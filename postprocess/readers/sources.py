@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xprof_py.errors import BadInputError, UsageError
+from xprof_py.postprocess.profile import SAVED
 from xprof_py.postprocess.readers.chrome_text import TAR_SUFFIXES, traces_in
 from xprof_py.postprocess.readers.nsys import nsys_processes
 from xprof_py.postprocess.readers.sniff import Format, is_trace, sniff
@@ -27,8 +28,11 @@ _SKIPPED_FOLDERS = frozenset({"analysis", ".git", "__pycache__"})
 
 @dataclass(frozen=True)
 class Source:
-    """The files of one process. At least one of ``xspace`` and ``shard`` is there, or ``trace`` alone: a trace in JSON,
-    or the archive that holds it as ``member``, or an export of Nsight Systems, ``member`` being the process id."""
+    """The files of one process. At least one of ``xspace`` and ``shard`` is there, or one of these alone:
+
+    ``trace``: a trace in JSON, or the archive that holds it as ``member``; or an export of Nsight Systems, of which
+    ``member`` is the process id where it has several. ``saved``: the `profile.json` of a saved Profile.
+    """
 
     key: str
     xspace: Path | None = None
@@ -36,13 +40,14 @@ class Source:
     run_file: Path | None = None
     trace: Path | None = None
     member: str = ""
+    saved: Path | None = None
 
     base: str = ""
     """The URL that the paths are relative to; empty where they are local."""
 
     def paths(self) -> list[Path]:
         """The files that hold the profile."""
-        return [path for path in (self.xspace, self.shard, self.trace) if path is not None]
+        return [path for path in (self.xspace, self.shard, self.trace, self.saved) if path is not None]
 
 
 @dataclass
@@ -127,9 +132,14 @@ def _expand(path: str) -> list[Path]:
 def _profiles_below(folder: Path) -> list[Path]:
     found = []
     for where, folders, files in os.walk(folder):
+        if SAVED in files and _is_saved(Path(where, SAVED)):
+            folders.clear()
+            found.append(Path(where, SAVED))
+            continue
         folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
         found += [Path(where, f) for f in sorted(files)]
     profiles = [f for f in found if f.name.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX))]
+    profiles += [f for f in found if f.name == SAVED and _is_saved(f)]
     profiles += [f for f in found if f.name.endswith(NSYS_SUFFIXES) and _is_nsys(f)]
     return profiles or [f for f in found if f.name.endswith(TRACE_SUFFIXES) and _is_trace(f)]
 
@@ -139,6 +149,13 @@ def _is_trace(file: Path) -> bool:
         return is_trace(file)
     except (OSError, BadInputError):
         # Nobody named it, and nothing says that it is a trace.
+        return False
+
+
+def _is_saved(file: Path) -> bool:
+    try:
+        return sniff(file) == "profile"
+    except BadInputError:
         return False
 
 
@@ -220,7 +237,8 @@ def _folder(root: Path) -> Sources:
         )
     by_folder: dict[Path, list[Path]] = defaultdict(list)
     for file in files:
-        by_folder[file.parent].append(file)
+        # A saved profile has a folder to itself: those of a job lie side by side.
+        by_folder[file.parent.parent if file.name == SAVED else file.parent].append(file)
     diagnostics: list[dict[str, Any]] = []
     if len(by_folder) > 1 and len({folder.parent for folder in by_folder}) == 1:
         parent = next(iter(by_folder)).parent
@@ -250,6 +268,8 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
             out.append(Source(_stem(file), trace=file))
         elif found == "sqlite":
             out += _of_report(file)
+        elif found == "profile":
+            out.append(Source(file.absolute().parent.name, saved=file))
         elif file.name.endswith(SHARD_SUFFIX) or (not _is_space(file) and sniff(file) == "shard"):
             shards[_unique(_stem(file), shards)] = file
         else:
@@ -311,7 +331,7 @@ def _unique_keys(processes: Sequence[Source]) -> list[Source]:
     """The same with keys that differ: files of several folders may have one name. The order of paths has no say."""
     out: dict[str, Source] = {}
     for source in sorted(
-        processes, key=lambda s: (_natural(s.key), s.base, *map(str, (s.xspace, s.shard, s.trace, s.member)))
+        processes, key=lambda s: (_natural(s.key), s.base, *map(str, (s.xspace, s.shard, s.trace, s.member, s.saved)))
     ):
         key = _unique(source.key, out)
         out[key] = replace(source, key=key)
