@@ -36,9 +36,14 @@ def same(a: Profile, b: Profile) -> None:
     assert set(a.tables) == set(b.tables)
     for name, table in a.tables.items():
         assert b[name].schema.equals(table.schema, check_metadata=True), name
-        # One chunk is one dictionary; the values are the same, however many chunks they came in.
-        assert b[name].equals(table.unify_dictionaries().combine_chunks()), name
+        assert plain(b[name]).equals(plain(table)), name
         b[name].validate(full=True)
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Texts in place of dictionaries: one that holds a text twice comes back with it once."""
+    kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in table.schema]
+    return table.cast(pa.schema([f.with_type(kind) for f, kind in zip(table.schema, kinds, strict=True)]))
 
 
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
@@ -115,7 +120,7 @@ def test_a_dictionary_larger_than_parquets_default_and_in_many_chunks_comes_back
     parts = pa.concat_tables([whole.slice(20_000), whole.slice(0, 20_000)])
     Profile("h", 0, 0, 1, {"events": parts}).save(tmp_path / "saved")
     after = Profile.load(tmp_path / "saved")["events"]
-    assert after.equals(parts.unify_dictionaries().combine_chunks())
+    assert plain(after).equals(plain(parts))
     assert after["name"].num_chunks == 1
 
 
