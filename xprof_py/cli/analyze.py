@@ -25,8 +25,9 @@ class Analyze:
     """Say for every step where the time went, and what to attack first.
 
     PATH is a run folder of capture(), a folder of profiles, a glob or profile files (.xplane.pb, .xpr, PyTorch's .json,
-    .sqlite of Nsight Systems, saved profiles), all of one job, or URLs of these (s3://, gs://). Writes summary.json and Parquet tables to OUT: RUN/analysis for a run folder, else
-    ./<name>-analysis. Several processes are analysed by several workers, on this machine or on a Dask cluster.
+    .sqlite of Nsight Systems, saved profiles), all of one job, or URLs of these (s3://, gs://). Writes summary.json and
+    Parquet tables to OUT: RUN/analysis for a run folder, else ./<name>-analysis. Several processes are analysed by
+    several workers, on this machine or on a Dask cluster.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
