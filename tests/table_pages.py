@@ -459,16 +459,19 @@ def schemas(tables: Mapping[str, pa.Table]) -> dict[str, pa.Schema]:
 
 
 def page(found: Mapping[str, pa.Schema]) -> str:
-    """The generated part."""
+    """The generated part: the tables, then what their columns are."""
     lines = [BEGIN]
+    said: dict[str, str] = {}
     for name, schema in found.items():
         about, example = ABOUT[name]
         about += ". Only where several lanes were profiled" if name in OF_JOBS else ""
-        lines += [f"## {name}\n", f"{about}.\n", "```sql", example, "```\n"]
-        lines += ["| column | type | unit | meaning |", "| --- | --- | --- | --- |"]
-        lines += [f"| `{f.name}` | {_type(f.type)} | {_unit(f.name)} | {meaning(name, f.name)} |" for f in schema]
-        lines.append("")
-    return "\n".join(lines)
+        lines += [f"## {name}\n", f"{about}.\n", f"    {example}\n"]
+        lines += [", ".join(f"`{field.name}` {_type(field.type)}" for field in schema) + "\n"]
+        for field in schema:
+            said.setdefault(field.name, meaning(name, field.name) or "")
+    lines += ["## Columns\n", "| column | unit | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{column}` | {_unit(column)} | {said[column]} |" for column in sorted(said)]
+    return "\n".join(lines) + "\n"
 
 
 def write_page() -> None:
