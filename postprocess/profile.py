@@ -119,8 +119,8 @@ class Profile:
             raise BadInputError(str(file), "", why)
         try:
             tables = {name: _read_table(Path(folder), name, wanted) for name, wanted in said["tables"].items()}
-            times = (int(said[name]) for name in ("origin_ns", "capture_start_ps", "capture_end_ps"))
-            return cls(str(said["host"]), *times, tables=tables, metadata=said["metadata"])
+            times = {name: int(said[name]) for name in ("origin_ns", "capture_start_ps", "capture_end_ps")}
+            return cls(host=str(said["host"]), **times, tables=tables, metadata=said["metadata"])  # type: ignore[arg-type]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadInputError(str(file), "", f"is not what was saved: {error!r}") from error
 

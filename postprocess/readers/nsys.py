@@ -349,9 +349,13 @@ class _Reader:
             "texts": schema.empty("texts"),
         }
         tables["diagnostics"] = pa.Table.from_pylist(self.diagnostics, schema=schema.TABLES["diagnostics"])
-        rank = self._rank()
+        process_index = self._rank()
         return Profile(
-            host=f"rank{rank}" if rank is not None else self.stem if self.alone else f"{self.stem}:{self.pid}",
+            host=f"rank{process_index}"
+            if process_index is not None
+            else self.stem
+            if self.alone
+            else f"{self.stem}:{self.pid}",
             origin_ns=origin_ns,
             capture_start_ps=0,
             capture_end_ps=int((start_ps + np.maximum(duration_ps, 0)).max(initial=0)),
@@ -359,7 +363,7 @@ class _Reader:
             metadata={
                 "format": "nsys",
                 "file": self.file,
-                "run": {"process_index": rank, "process_count": None, "versions": self._versions()},
+                "run": {"process_index": process_index, "process_count": None, "versions": self._versions()},
             },
         )
 
