@@ -100,7 +100,7 @@ _STAMPS: tuple[tuple[str, pa.DataType] | tuple[str, pa.DataType, bool], ...] = (
 TABLES: dict[str, pa.Schema] = {
     # --- what the readers deliver -------------------------------------------------------------------------------
     # One row per thread, stream or queue of a trace. `thread_id` is the kernel's thread id where the source knows it
-    # (shards do; XSpace lines do not: join/threads.py links the two). `source` is "xspace", "shard" or "chrome_json".
+    # (shards do; XSpace lines do not: join/threads.py links the two). `source`: xspace, shard, chrome_json or nsys.
     "lines": _schema(
         ("plane", pa.string()),
         ("name", pa.string()),

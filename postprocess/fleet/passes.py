@@ -29,7 +29,7 @@ from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.process import read_process
-from xprof_py.postprocess.readers.remote import fetched
+from xprof_py.postprocess.readers.remote import Fetched, fetched
 from xprof_py.postprocess.readers.sources import Source
 
 STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies")
@@ -62,7 +62,7 @@ class Endpoints:
     process_index: int | None
     run_file: str | None
     trace: str | None = None
-    """The file, where it is a trace in JSON: its ranks come without a run file (ranks.py)."""
+    """The file, where its rank comes without a run file (ranks.py): a trace in JSON, say."""
     process_count: int | None = None
     job: ProcessPart | None = None
     clock_samples: pa.Table | None = None
@@ -108,7 +108,7 @@ def first_pass(source: Source, *, calibrate: bool = False) -> tuple[Partials, En
             host=profile.host,
             process_index=index if isinstance(index, int) else None,
             run_file=None if local.run_file is None else local.shown(str(local.run_file)),
-            trace=None if local.trace is None else local.shown(str(profile.metadata.get("file") or local.trace)),
+            trace=_trace_of(local, profile),
             process_count=count if isinstance(count, int) else None,
             job=part.job,
             clock_samples=part.answers["clock_samples"],
@@ -119,6 +119,12 @@ def first_pass(source: Source, *, calibrate: bool = False) -> tuple[Partials, En
             for row in part.diagnostics
         ]
     return part, endpoints
+
+
+def _trace_of(source: Fetched, profile: Profile) -> str | None:
+    if source.saved is not None:
+        return str(source.saved)
+    return None if source.trace is None else source.shown(str(profile.metadata.get("file") or source.trace))
 
 
 def solve(endpoints: Sequence[Endpoints]) -> Solution:

@@ -4,7 +4,8 @@ Three sources, none of which is derived from another:
 
 - XLA's CPU copies (copies.py): their events state no bytes, and neither does the call that began them. `bytes` is null.
 - A GPU's copies: events of its streams with `memcpy_details` ("... size:N ..." or "num_bytes:N"); a size of 0 is how
-  ROCm writes one that it does not know. The host's call of the same copy is no second copy.
+  ROCm writes one that it does not know. The host's call of the same copy is no second copy. Traces of PyTorch and of
+  Nsight Systems state `bytes` instead.
 - A TPU's transfers: `tpu::System::TransferToDevice` and `TransferFromDevice` with `size` and `device_ordinal`; they end
   where the event `...=>IssueEvent=>Done` of the same flow begins, null where there is none.
 """
@@ -19,16 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Events, Int64, distinct
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.copies import Copies
 from xprof_py.postprocess.join.tables import StepOf
 from xprof_py.postprocess.profile import Profile
 
 _SIZE = re.compile(r"\b(?:size|num_bytes):(\d+)")
+_COPY = re.compile(r"mem_?cpy", re.IGNORECASE)
 _DIRECTIONS = (
     ("to_device", re.compile(r"h2d|htod|HostToDevice", re.IGNORECASE)),
     ("to_host", re.compile(r"d2h|dtoh|DeviceToHost", re.IGNORECASE)),
-    ("between_devices", re.compile(r"p2p|peer", re.IGNORECASE)),
+    ("between_devices", re.compile(r"p2p|ptop|peer", re.IGNORECASE)),
     ("on_device", re.compile(r"d2d|dtod|DeviceToDevice", re.IGNORECASE)),
 )
 _TPU = {"tpu::System::TransferToDevice": "to_device", "tpu::System::TransferFromDevice": "to_host"}
@@ -43,7 +45,12 @@ def copies_table(profile: Profile, events: Events, copies: Copies, lanes: list[i
     transfers = _of_tpus(events)
     # Where the runtime shows the transfers themselves, its dispatches of them are not counted again.
     shown = any(pc.any(part["bytes"].is_valid()).as_py() for part in transfers)
-    parts = [_of_gpus(profile, events), *transfers, *([] if shown else [_of_cpu(events, copies, lanes, step_of)])]
+    parts = [
+        _of_gpus(profile, events),
+        _of_gpus_by_bytes(profile, events),
+        *transfers,
+        *([] if shown else [_of_cpu(events, copies, lanes, step_of)]),
+    ]
     return pa.concat_tables(parts).sort_by([("start_ps", "ascending"), ("event", "ascending")])
 
 
@@ -104,8 +111,7 @@ def _of_cpu(events: Events, copies: Copies, lanes: list[int], step_of: StepOf) -
 def _of_gpus(profile: Profile, events: Events) -> pa.Table:
     rows, details = events.having("memcpy_details")
     planes = profile["lines"]["plane"].to_pylist()
-    on_device = np.array([plane.startswith("/device:GPU:") for plane in planes] or [False], np.bool_)
-    mine = on_device[events.line[rows]]
+    mine = _on_gpus(planes)[events.line[rows]]
     rows, details = rows[mine], details[mine]
     # Each distinct name and text is read once.
     first, kind = distinct(events.name[rows], details)
@@ -122,6 +128,27 @@ def _of_gpus(profile: Profile, events: Events) -> pa.Table:
         _texts(events.line[rows], lambda line: planes[line].removeprefix("/device:").lower()),
         pa.array(ways, pa.string()).take(pa.array(kind)),
     )
+
+
+def _of_gpus_by_bytes(profile: Profile, events: Events) -> pa.Table:
+    rows, size = events.having("bytes")
+    planes = profile["lines"]["plane"].to_pylist()
+    mine = _on_gpus(planes)[events.line[rows]] & events.verdicts(_COPY.match)[events.name[rows]]
+    mine &= ~events.argument_of("memcpy_details", rows)[0]
+    rows, size = rows[mine], size[mine]
+    return _rows(
+        rows,
+        events.start_ps[rows],
+        events.duration_ps[rows],
+        size,
+        "bytes",
+        _texts(events.line[rows], lambda line: planes[line].removeprefix("/device:").lower()),
+        _texts(events.name[rows], lambda name: direction(events.names[name], "")),
+    )
+
+
+def _on_gpus(planes: list[str]) -> Bool:
+    return np.array([plane.startswith("/device:GPU:") for plane in planes] or [False], np.bool_)
 
 
 def direction(name: str, details: str) -> str:

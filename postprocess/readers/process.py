@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,11 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
+from xprof_py.postprocess.readers.nsys import read_nsys
+from xprof_py.postprocess.readers.nsys_steps import VARIABLE
 from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read_run_file
 from xprof_py.postprocess.readers.shard import read_shard
+from xprof_py.postprocess.readers.sniff import sniff
 from xprof_py.postprocess.readers.sources import Source
 from xprof_py.postprocess.readers.xspace import read_xspace
 from xprof_py.postprocess.schema import ArgKind
@@ -27,7 +31,11 @@ def read_process(source: Source) -> Profile:
     ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end;
     ``metadata["no_device"]`` why nothing is known of the devices ("" where something is, or none was used).
     """
+    if source.saved is not None:
+        return Profile.load(source.saved.parent)
     if source.trace is not None:
+        if sniff(source.trace) == "sqlite":
+            return read_nsys(source.trace, source.member, step_range=os.environ.get(VARIABLE, ""))
         return read_chrome_json(source.trace, source.member)
     failures: list[BadInputError] = []
     run: dict[str, Any] = {}

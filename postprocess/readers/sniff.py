@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Literal
 
 from xprof_py.errors import BadInputError
+from xprof_py.postprocess.profile import SAVED_FORMAT
 
-Format = Literal["xspace", "shard", "chrome_json", "other"]
+Format = Literal["xspace", "shard", "chrome_json", "sqlite", "profile", "other"]
 
 _HEAD_BYTES = 4096
 _GZIP_MAGIC = b"\x1f\x8b"
 _SHARD_MAGIC = b"XPRSHARD"
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_SAVED_PROFILE = f'"format": "{SAVED_FORMAT}"'.encode()
 _TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"ph"')
 """One of these is near the beginning of a trace in JSON."""
 # First byte of an XPlane's fields id, name, lines, event_metadata, stat_metadata and stats.
@@ -80,6 +83,10 @@ def sniff_bytes(head: bytes) -> Format:
     """The format of a file that starts with ``head`` (a few hundred bytes are enough)."""
     if head.startswith(_SHARD_MAGIC):
         return "shard"
+    if head.startswith(_SQLITE_MAGIC):
+        return "sqlite"  # its reader says whether Nsight Systems wrote it
+    if head.startswith(b"{") and _SAVED_PROFILE in head[:64]:
+        return "profile"
     if any(key in head for key in _TRACE_KEYS) and head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
         return "chrome_json"  # whatever bytes its strings hold
     if _is_text(head):

@@ -11,20 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from xprof_py.errors import BadInputError, UsageError
+from xprof_py.postprocess.profile import SAVED
 from xprof_py.postprocess.readers.chrome_text import TAR_SUFFIXES, traces_in
-from xprof_py.postprocess.readers.sniff import is_trace, sniff
+from xprof_py.postprocess.readers.nsys import nsys_processes
+from xprof_py.postprocess.readers.sniff import Format, is_trace, sniff
 
 XSPACE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".xspace.pb")
 SHARD_SUFFIX = ".xpr"
 TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz", ".json", ".json.gz")
 """Of traces of PyTorch. Beside XSpaces and shards such files are other tools' renderings of them."""
+NSYS_SUFFIXES = (".sqlite", ".sqlite.gz")
+"""Of exports of Nsight Systems; its reports themselves (.nsys-rep) no other program can read."""
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
 _SKIPPED_FOLDERS = frozenset({"analysis", ".git", "__pycache__"})
 
 
 @dataclass(frozen=True)
 class Source:
-    """The files of one process. At least one of ``xspace`` and ``shard`` is there, or ``trace`` alone: a trace in JSON,
-    or the archive that holds it as ``member``."""
+    """The files of one process. At least one of ``xspace`` and ``shard`` is there, or one of these alone:
+
+    ``trace``: a trace in JSON, or the archive that holds it as ``member``; or an export of Nsight Systems, of which
+    ``member`` is the process id where it has several. ``saved``: the `profile.json` of a saved Profile.
+    """
 
     key: str
     xspace: Path | None = None
@@ -32,13 +40,14 @@ class Source:
     run_file: Path | None = None
     trace: Path | None = None
     member: str = ""
+    saved: Path | None = None
 
     base: str = ""
     """The URL that the paths are relative to; empty where they are local."""
 
     def paths(self) -> list[Path]:
         """The files that hold the profile."""
-        return [path for path in (self.xspace, self.shard, self.trace) if path is not None]
+        return [path for path in (self.xspace, self.shard, self.trace, self.saved) if path is not None]
 
 
 @dataclass
@@ -123,9 +132,15 @@ def _expand(path: str) -> list[Path]:
 def _profiles_below(folder: Path) -> list[Path]:
     found = []
     for where, folders, files in os.walk(folder):
+        if SAVED in files and _is_saved(Path(where, SAVED)):
+            folders.clear()
+            found.append(Path(where, SAVED))
+            continue
         folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
         found += [Path(where, f) for f in sorted(files)]
     profiles = [f for f in found if f.name.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX))]
+    profiles += [f for f in found if f.name == SAVED and _is_saved(f)]
+    profiles += [f for f in found if f.name.endswith(NSYS_SUFFIXES) and _is_nsys(f)]
     return profiles or [f for f in found if f.name.endswith(TRACE_SUFFIXES) and _is_trace(f)]
 
 
@@ -135,6 +150,22 @@ def _is_trace(file: Path) -> bool:
     except (OSError, BadInputError):
         # Nobody named it, and nothing says that it is a trace.
         return False
+
+
+def _is_saved(file: Path) -> bool:
+    try:
+        return sniff(file) == "profile"
+    except BadInputError:
+        return False
+
+
+def _is_nsys(file: Path) -> bool:
+    try:
+        # Nobody named it: a database of another tool is passed over. A damaged one keeps its place, and is named.
+        nsys_processes(file)
+    except BadInputError as error:
+        return "no export" not in error.reason
+    return True
 
 
 def _newest_session(sessions: Iterable[Path]) -> tuple[Path | None, list[dict[str, Any]]]:
@@ -199,11 +230,15 @@ def _folder(root: Path) -> Sources:
     files = _profiles_below(root)
     if not files:
         raise BadInputError(
-            str(root), "", "no profile in this folder (looked for *.xplane.pb, *.xpr and traces of PyTorch in *.json)"
+            str(root),
+            "",
+            "no profile in this folder (looked for *.xplane.pb, *.xpr, *.sqlite of Nsight Systems "
+            "and traces of PyTorch in *.json)",
         )
     by_folder: dict[Path, list[Path]] = defaultdict(list)
     for file in files:
-        by_folder[file.parent].append(file)
+        # A saved profile has a folder to itself: those of a job lie side by side.
+        by_folder[file.parent.parent if file.name == SAVED else file.parent].append(file)
     diagnostics: list[dict[str, Any]] = []
     if len(by_folder) > 1 and len({folder.parent for folder in by_folder}) == 1:
         parent = next(iter(by_folder)).parent
@@ -226,8 +261,15 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
     for file in files:
         if file.name.endswith(TAR_SUFFIXES):
             out += [Source(_stem(Path(member)), trace=file, member=member) for member in _members(file)]
-        elif not file.name.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX)) and sniff(file) == "chrome_json":
+        elif file.name.endswith(REPORT_SUFFIXES):
+            why = "is a report of Nsight Systems, which only it can read: nsys export --type sqlite " + file.name
+            raise BadInputError(str(file), "", why)
+        elif (found := _by_content(file)) == "chrome_json":
             out.append(Source(_stem(file), trace=file))
+        elif found == "sqlite":
+            out += _of_report(file)
+        elif found == "profile":
+            out.append(Source(file.absolute().parent.name, saved=file))
         elif file.name.endswith(SHARD_SUFFIX) or (not _is_space(file) and sniff(file) == "shard"):
             shards[_unique(_stem(file), shards)] = file
         else:
@@ -243,6 +285,22 @@ def _pair(files: Sequence[Path], run_files: Sequence[Path] = ()) -> list[Source]
     return sorted(out, key=lambda source: (_natural(source.key), [str(path) for path in source.paths()], source.member))
 
 
+def _by_content(file: Path) -> Format:
+    """What a file is whose name does not say it."""
+    return "other" if file.name.endswith((*XSPACE_SUFFIXES, SHARD_SUFFIX)) else sniff(file)
+
+
+def _of_report(file: Path) -> list[Source]:
+    """One Source per process of an export of Nsight Systems; one for all of it where it cannot be looked into."""
+    try:
+        processes = nsys_processes(file)
+    except BadInputError:
+        processes = []
+    if len(processes) <= 1:
+        return [Source(_stem(file), trace=file)]
+    return [Source(f"{_stem(file)}-{process}", trace=file, member=str(process)) for process in processes]
+
+
 def _members(archive: Path) -> list[str]:
     found = traces_in(archive)
     if not found:
@@ -255,7 +313,7 @@ def _is_space(file: Path) -> bool:
 
 
 def _stem(file: Path) -> str:
-    for suffix in (*XSPACE_SUFFIXES, SHARD_SUFFIX, *TAR_SUFFIXES, *TRACE_SUFFIXES):
+    for suffix in (*XSPACE_SUFFIXES, SHARD_SUFFIX, *TAR_SUFFIXES, *TRACE_SUFFIXES, *NSYS_SUFFIXES):
         if file.name.endswith(suffix):
             return file.name.removesuffix(suffix)
     return file.name
@@ -273,7 +331,7 @@ def _unique_keys(processes: Sequence[Source]) -> list[Source]:
     """The same with keys that differ: files of several folders may have one name. The order of paths has no say."""
     out: dict[str, Source] = {}
     for source in sorted(
-        processes, key=lambda s: (_natural(s.key), s.base, *map(str, (s.xspace, s.shard, s.trace, s.member)))
+        processes, key=lambda s: (_natural(s.key), s.base, *map(str, (s.xspace, s.shard, s.trace, s.member, s.saved)))
     ):
         key = _unique(source.key, out)
         out[key] = replace(source, key=key)

@@ -30,7 +30,7 @@ def space(**fields: object) -> bytes:
         (b'{"traceEvents": []}', "chrome_json"),
         (b"\xef\xbb\xbf  \n[{", "chrome_json"),
         ('{"name": "Größe"}'.encode(), "chrome_json"),
-        (b"SQLite format 3\0", "other"),
+        (b"SQLite format 3\0", "sqlite"),
         (b'\n"*2 text that begins like a plane\n', "other"),
         (b"step,time\n1,2\n", "other"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "other"),

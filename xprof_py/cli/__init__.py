@@ -15,6 +15,7 @@ COMMANDS = {
     "report": "Report",
     "diff": "Diff",
     "explain": "Explain",
+    "query": "Query",
     "fleet": "Fleet",
     "demo": "Demo",
 }

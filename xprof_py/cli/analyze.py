@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class Analyze:
     """Say for every step where the time went, and what to attack first.
 
-    PATH is a run folder of capture(), a folder of profiles, a glob or profile files (.xplane.pb, .xpr), all of one job,
-    or URLs of these (s3://, gs://). Writes summary.json and Parquet tables to OUT, a folder or a URL; by default to
-    RUN/analysis for a run folder, else to ./<name>-analysis. Several processes are analysed by several workers, on this
-    machine or on a Dask cluster.
+    PATH is a run folder of capture(), a folder of profiles, a glob or profile files (.xplane.pb, .xpr, PyTorch's .json,
+    .sqlite of Nsight Systems, saved profiles), all of one job, or URLs of these (s3://, gs://). Writes summary.json and
+    Parquet tables to OUT, a folder or a URL; by default to RUN/analysis for a run folder, else to ./<name>-analysis.
+    Several processes are analysed by several workers, on this machine or on a Dask cluster.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
