@@ -52,7 +52,9 @@ _END_FIELDS = (
     "hook_errors",
     "write_errors",
     "last_errno",
+    "open_not_recorded",
 )
+_END_FIELDS_AT_LEAST = 13
 
 U64 = np.dtype("<u8")
 
@@ -295,7 +297,10 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
         for thread_index, *totals in struct.iter_unpack("<I4xqqqq", body.tobytes()):
             shard.losses[thread_index] = (totals[0], totals[1], totals[2], totals[3])
     elif kind == _END:
-        shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}q", body.data), strict=True))
+        # Fields that a release adds at the end are absent in the files of earlier ones.
+        count = max(min(len(body) // 8, len(_END_FIELDS)), _END_FIELDS_AT_LEAST)
+        shard.end = dict.fromkeys(_END_FIELDS, 0)
+        shard.end.update(zip(_END_FIELDS[:count], struct.unpack_from(f"<{count}q", body.data), strict=True))
     else:
         return shard.stacks.take(kind, body) or shard.probe.take(kind, body)
     return True
@@ -567,6 +572,11 @@ def _note_losses(shard: _Shard) -> None:
         ("more_texts", "warning", 'text arguments past the limit, recorded as "(more texts)"'),
         ("dropped_args", "warning", "arguments past the limits"),
         ("reentered", "error", "spans not recorded: their object was entered again, or dropped, while it was open"),
+        (
+            "open_not_recorded",
+            "warning",
+            "spans of C code not recorded: they were open at the stop, and begun without their site",
+        ),
         ("hook_errors", "warning", "exceptions in the profiler's own hooks"),
         ("write_errors", "error", f"failed writes of the shard, the last: {_errno_text(shard.end['last_errno'])}"),
     ):
