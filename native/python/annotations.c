@@ -181,8 +181,11 @@ void xpr_span_exit(xpr_span *span) {
         uint32_t thread = span->thread;
         span->generation = 0;
         if (generation == xpr_recording()) {
+            struct xpr_log *log = xpr_log_here(generation);
+            bool is_here = log && log->index == thread;
+            if (!is_here) xpr_log_left_elsewhere(thread, generation, start);
             record(span, end, generation);
-            note_left(thread, generation, start);
+            if (is_here && log == xpr_log_here(generation)) xpr_log_leave(log, start);
         }
     }
     if (is_step && xpr_step_listener) xpr_call_step_listener("exit", span);

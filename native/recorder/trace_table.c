@@ -79,15 +79,14 @@ static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
     uint64_t stop = xpr_clock_now();
     if (span.capture != xpr_recording()) return;
     struct xpr_log *log = log_of(span.capture);
+    bool is_here = log && log->index + 1 == span.thread;
+    /* Before the event: a stop between the two counts a span as open, after it would take one for open that has ended. */
+    if (__builtin_expect(span.thread && !is_here, 0)) xpr_log_left_elsewhere(span.thread - 1, span.capture, span.start);
     if (log) {
         append(log, site, span.capture, SPAN, span.start, stop > span.start ? stop - span.start : 0, (uint64_t)value);
         one_more(&log->ended_in_c);
     }
-    if (!span.thread) return;
-    if (__builtin_expect(log && log->index + 1 == span.thread, 1))
-        xpr_log_leave(log, span.start);
-    else
-        xpr_log_left_elsewhere(span.thread - 1, span.capture, span.start);
+    if (is_here) xpr_log_leave(log, span.start);
 }
 
 static void mark(xprof_py_site *site, int64_t value) {
