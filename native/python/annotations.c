@@ -130,18 +130,8 @@ static __attribute__((noinline)) bool name_is_new(xpr_span *span, PyObject *name
     return true;
 }
 
-void xpr_span_enter(xpr_span *span) {
-    bool is_step = span->kind == XPR_STEP;
-    if (is_step && xpr_step_listener) xpr_call_step_listener("enter", span);
-    uint32_t generation = xpr_recording();
-    if (++span->depth > 1) {
-        /* Which of several exits belongs to which entry cannot be told, so none of them is recorded. */
-        reentered += (span->generation != 0) + (generation != 0);
-        if (span->generation && span->generation == generation) note_left(span->thread, generation, span->start);
-        span->generation = 0;
-        return;
-    }
-    if (!generation || (xpr_filtering && !xpr_wanted(span))) return;
+/* Not inlined, as end_recorded: its registers are no cost of a span while nothing records. */
+static __attribute__((noinline)) void begin_recorded(xpr_span *span, uint32_t generation) {
     struct xpr_log *log = xpr_log_greeted(generation);
     if (!log) {
         log = xpr_log_slow(generation);
@@ -151,6 +141,7 @@ void xpr_span_enter(xpr_span *span) {
             return;
         }
     }
+    bool is_step = span->kind == XPR_STEP;
     if ((is_step || span->kind == XPR_INPUT) && !log->sampled) xpr_sampler_offer(log);
     PyObject *name = xpr_name_of(span);
     if (!xpr_name_known(name, generation, &span->name_id) && !name_is_new(span, name, generation)) return;
@@ -167,6 +158,32 @@ void xpr_span_enter(xpr_span *span) {
     }
 }
 
+void xpr_span_enter(xpr_span *span) {
+    if (span->kind == XPR_STEP && xpr_step_listener) xpr_call_step_listener("enter", span);
+    uint32_t generation = xpr_recording();
+    if (++span->depth > 1) {
+        /* Which of several exits belongs to which entry cannot be told, so none of them is recorded. */
+        reentered += (span->generation != 0) + (generation != 0);
+        if (span->generation && span->generation == generation) note_left(span->thread, generation, span->start);
+        span->generation = 0;
+        return;
+    }
+    if (!generation || (xpr_filtering && !xpr_wanted(span))) return;
+    begin_recorded(span, generation);
+}
+
+static __attribute__((noinline)) void end_recorded(xpr_span *span, uint32_t generation) {
+    uint64_t end = xpr_clock_now(), start = span->start;
+    uint32_t thread = span->thread;
+    span->generation = 0;
+    if (generation != xpr_recording()) return;
+    struct xpr_log *log = xpr_log_here(generation);
+    bool is_here = log && log->index == thread;
+    if (!is_here) xpr_log_left_elsewhere(thread, generation, start);
+    record(span, end, generation);
+    if (is_here && log == xpr_log_here(generation)) xpr_log_leave(log, start);
+}
+
 void xpr_span_exit(xpr_span *span) {
     bool is_step = span->kind == XPR_STEP;
     if (is_step && span->marker) {
@@ -176,18 +193,7 @@ void xpr_span_exit(xpr_span *span) {
     }
     if (span->depth) span->depth--;
     uint32_t generation = span->generation;
-    if (generation) {
-        uint64_t end = xpr_clock_now(), start = span->start;
-        uint32_t thread = span->thread;
-        span->generation = 0;
-        if (generation == xpr_recording()) {
-            struct xpr_log *log = xpr_log_here(generation);
-            bool is_here = log && log->index == thread;
-            if (!is_here) xpr_log_left_elsewhere(thread, generation, start);
-            record(span, end, generation);
-            if (is_here && log == xpr_log_here(generation)) xpr_log_leave(log, start);
-        }
-    }
+    if (generation) end_recorded(span, generation);
     if (is_step && xpr_step_listener) xpr_call_step_listener("exit", span);
 }
 
