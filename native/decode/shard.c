@@ -1,9 +1,11 @@
+#define _GNU_SOURCE
 #include "decode/shard.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "xprof_py/shard_format.h"
 
@@ -245,6 +247,17 @@ void xpr_shard_events_free(struct xpr_shard_events *e) {
     memset(e, 0, sizeof *e);
 }
 
+/* A column for free(). Large ones ask for large pages: a page fault for every 4 KiB takes as long as all the rest. */
+static void *new_column(size_t rows, size_t width) {
+    const size_t page = 2 << 20;
+    size_t bytes = rows * width;
+    if (bytes < 4 * page) return malloc(bytes);
+    bytes = (bytes + page - 1) / page * page;
+    void *column = aligned_alloc(page, bytes);
+    if (column) madvise(column, bytes, MADV_HUGEPAGE);
+    return column;
+}
+
 int xpr_decode_shard_events(const struct xpr_slot_run *runs, size_t run_count, size_t lines, struct xpr_tick_map map,
                             size_t names, struct xpr_shard_events *out) {
     *out = (struct xpr_shard_events){.lines = lines, .names = names, .end_ps = INT64_MIN};
@@ -260,11 +273,11 @@ int xpr_decode_shard_events(const struct xpr_slot_run *runs, size_t run_count, s
         begin += places[l].rows;
         places[l].rows = 0;
     }
-    out->start_ps = malloc((slots + 1) * sizeof *out->start_ps);
-    out->duration_ps = malloc((slots + 1) * sizeof *out->duration_ps);
-    out->first = malloc((slots + 1) * sizeof *out->first);
-    out->name = malloc((slots + 1) * sizeof *out->name);
-    out->kind = malloc(slots + 1);
+    out->start_ps = new_column(slots + 1, sizeof *out->start_ps);
+    out->duration_ps = new_column(slots + 1, sizeof *out->duration_ps);
+    out->first = new_column(slots + 1, sizeof *out->first);
+    out->name = new_column(slots + 1, sizeof *out->name);
+    out->kind = new_column(slots + 1, 1);
     out->line_rows = calloc(lines + 1, sizeof *out->line_rows);
     out->line_unsorted = calloc(lines + 1, 1);
     out->name_used = calloc(names + 1, 1);
