@@ -82,11 +82,14 @@ def test_a_file_system_that_stalls_costs_the_training_nothing(tmp_path: Path) ->
 
 
 CLOCKED = """
-import json, os, sys, time
+import ctypes, json, os, sys, time
 from xprof_py import _native, trace
 _native.recorder_start(sys.argv[1])
 truth = []
+shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
 for i in range(8):
+    if i == 4:
+        ctypes.c_int64.in_dll(shim, "skewclock_step_at_ns").value = 1  # from now on
     began = time.monotonic_ns()
     with trace(f"span {i}"):
         time.sleep(0.15)
@@ -103,8 +106,8 @@ def test_a_clock_that_is_set_or_slewed_changes_neither_order_nor_length(
     tmp_path: Path, step_ns: int, ppm: float
 ) -> None:
     now_ns = int(subprocess.run(["date", "+%s%N"], capture_output=True, text=True, check=True).stdout)
-    skew = {"SKEW_STEP_NS": str(step_ns), "SKEW_STEP_AT_NS": str(now_ns + 700_000_000) if step_ns else "0"}
-    skew |= {"SKEW_PPM": str(ppm), "SKEW_T0_NS": str(now_ns), "LD_PRELOAD": shim(tmp_path, "skewclock")}
+    skew = {"SKEW_STEP_NS": str(step_ns), "SKEW_PPM": str(ppm), "SKEW_T0_NS": str(now_ns)}
+    skew["LD_PRELOAD"] = shim(tmp_path, "skewclock")
     _, truth_ns, _ = run(CLOCKED, str(tmp_path / "x.xpr"), **skew)
     profile = read_shard(tmp_path / "x.xpr")
     events = profile["events"].to_pylist()
