@@ -13,7 +13,8 @@
  * xprof_py_attach() once xprof_py is imported.
  * Threads: any thread may call anything; Python's lock is neither needed nor taken. A span may end on another thread than
  * the one it began on, and belongs to the one it ends on.
- * Cost: off two loads and a branch; on two reads of the clock and one 32-byte store into the thread's own ring.
+ * Cost: off two loads and a branch; on two reads of the clock, one 32-byte store into the thread's own ring, and one that
+ * notes that the span is open.
  * Losses: a span that has begun before a capture is not recorded; what no longer fits into a thread's ring is counted and
  * shown. One that is open as the capture stops, or as the process is killed, is recorded as open if it was begun with its
  * site; of others the stop counts how many there were. Compiles without warnings as C11 and C++17 on Linux with gcc or clang. */
