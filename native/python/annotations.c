@@ -71,6 +71,15 @@ void xpr_span_give_back(xpr_span *span) {
     free_spans = span;
 }
 
+/* The span is not open any more, whichever thread it is that leaves it. */
+static inline void note_left(uint32_t thread, uint32_t generation, uint64_t start) {
+    struct xpr_log *log = xpr_log_here(generation);
+    if (__builtin_expect(log && log->index == thread, 1))
+        xpr_log_leave(log, start);
+    else
+        xpr_log_left_elsewhere(thread, generation, start);
+}
+
 static void span_dealloc(PyObject *self) {
     xpr_span *span = (xpr_span *)self;
     PyObject *name = span->name, *kwnames = span->kwnames, *marker = span->marker, **values = span->values;
@@ -79,7 +88,10 @@ static void span_dealloc(PyObject *self) {
     bool is_inline = values == span->inline_values;
     if (is_inline) memcpy(kept, values, count * sizeof *kept);
     /* Entered and never left (an ExitStack that was dropped, say): nobody knows when it ended, so it is only counted. */
-    if (span->generation && span->generation == xpr_recording()) reentered++;
+    if (span->generation && span->generation == xpr_recording()) {
+        reentered++;
+        note_left(span->thread, span->generation, span->start);
+    }
     span->generation = 0;
     span->depth = 0;
     span->next_free = free_spans;
@@ -101,21 +113,25 @@ static void record(xpr_span *span, uint64_t end, uint32_t generation) {
     slots[0].duration = end > span->start ? end - span->start : 0;
     if (span->kind == XPR_STEP) /* a step that another thread leaves used the CPU of two */
         span->cpu_ns = span->thread == log->index ? xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - span->cpu_ns : -1;
-    unsigned n = xpr_encode(slots, span, generation);
+    unsigned n = xpr_encode(slots, span, span->name_id, generation);
     xpr_log_append(log, slots, n);
 }
 
-void xpr_span_enter(xpr_span *span) {
-    bool is_step = span->kind == XPR_STEP;
-    if (is_step && xpr_step_listener) xpr_call_step_listener("enter", span);
-    uint32_t generation = xpr_recording();
-    if (++span->depth > 1) {
-        /* Which of several exits belongs to which entry cannot be told, so none of them is recorded. */
-        reentered += (span->generation != 0) + (generation != 0);
-        span->generation = 0;
-        return;
+/* A name's first use calls the program's hook, after which nothing is as it was. Returns whether the span is still to begin. */
+static __attribute__((noinline)) bool name_is_new(xpr_span *span, PyObject *name, uint32_t generation) {
+    PyObject *held = Py_NewRef(name);
+    span->name_id = xpr_name_id(held, generation, span->kind);
+    Py_DECREF(held);
+    if (generation != xpr_recording() || !xpr_log_here(generation)) return false;
+    if (span->depth != 1) { /* another thread entered it while the hook ran */
+        reentered++;
+        return false;
     }
-    if (!generation || (xpr_filtering && !xpr_wanted(span))) return;
+    return true;
+}
+
+/* Not inlined, as end_recorded: its registers are no cost of a span while nothing records. */
+static __attribute__((noinline)) void begin_recorded(xpr_span *span, uint32_t generation) {
     struct xpr_log *log = xpr_log_greeted(generation);
     if (!log) {
         log = xpr_log_slow(generation);
@@ -125,15 +141,47 @@ void xpr_span_enter(xpr_span *span) {
             return;
         }
     }
+    bool is_step = span->kind == XPR_STEP;
     if ((is_step || span->kind == XPR_INPUT) && !log->sampled) xpr_sampler_offer(log);
+    PyObject *name = xpr_name_of(span);
+    if (!xpr_name_known(name, generation, &span->name_id) && !name_is_new(span, name, generation)) return;
     span->thread = log->index;
     span->generation = generation;
     if (is_step) span->cpu_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     span->start = xpr_clock_now();
+    uint64_t number = 0;
+    uint16_t schema = is_step ? xpr_step_number(span, generation, &number) : 0;
+    xpr_log_enter(log, span->start, span->name_id, span->kind, schema, number);
     if (is_step && xpr_step_marker) {
         PyObject *marker = xpr_enter_step_marker(span);
         Py_XSETREF(span->marker, marker);
     }
+}
+
+void xpr_span_enter(xpr_span *span) {
+    if (span->kind == XPR_STEP && xpr_step_listener) xpr_call_step_listener("enter", span);
+    uint32_t generation = xpr_recording();
+    if (++span->depth > 1) {
+        /* Which of several exits belongs to which entry cannot be told, so none of them is recorded. */
+        reentered += (span->generation != 0) + (generation != 0);
+        if (span->generation && span->generation == generation) note_left(span->thread, generation, span->start);
+        span->generation = 0;
+        return;
+    }
+    if (!generation || (xpr_filtering && !xpr_wanted(span))) return;
+    begin_recorded(span, generation);
+}
+
+static __attribute__((noinline)) void end_recorded(xpr_span *span, uint32_t generation) {
+    uint64_t end = xpr_clock_now(), start = span->start;
+    uint32_t thread = span->thread;
+    span->generation = 0;
+    if (generation != xpr_recording()) return;
+    struct xpr_log *log = xpr_log_here(generation);
+    bool is_here = log && log->index == thread;
+    if (!is_here) xpr_log_left_elsewhere(thread, generation, start);
+    record(span, end, generation);
+    if (is_here && log == xpr_log_here(generation)) xpr_log_leave(log, start);
 }
 
 void xpr_span_exit(xpr_span *span) {
@@ -145,11 +193,7 @@ void xpr_span_exit(xpr_span *span) {
     }
     if (span->depth) span->depth--;
     uint32_t generation = span->generation;
-    if (generation) {
-        uint64_t end = xpr_clock_now();
-        span->generation = 0;
-        if (generation == xpr_recording()) record(span, end, generation);
-    }
+    if (generation) end_recorded(span, generation);
     if (is_step && xpr_step_listener) xpr_call_step_listener("exit", span);
 }
 
@@ -163,7 +207,7 @@ void xpr_add_open_spans(uint32_t generation) {
             slots[0].duration = XPR_DURATION_OPEN;
             span->cpu_ns = -1;
             uint32_t thread = span->thread;
-            unsigned n = xpr_encode(slots, span, generation);
+            unsigned n = xpr_encode(slots, span, span->name_id, generation);
             xpr_recorder_add_open(thread, slots, n);
         }
     }
@@ -293,7 +337,7 @@ static void record_now(uint8_t kind, PyObject *name, PyObject *const *values, ui
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = xpr_clock_now();
     slots[0].duration = duration;
-    unsigned n = xpr_encode(slots, &lent, generation);
+    unsigned n = xpr_encode(slots, &lent, xpr_name_id(xpr_name_of(&lent), generation, kind), generation);
     slots[0].flags |= flags;
     xpr_log_append(log, slots, n);
 }

@@ -32,6 +32,7 @@ typedef struct xpr_span {
     int64_t cpu_ns;       /* of a step: its thread's CPU clock as it began, then the CPU time that it used; -1: not known */
     uint32_t generation;  /* of the capture in which it was entered, 0: not to be recorded */
     uint32_t thread;      /* index of the thread that entered it */
+    uint32_t name_id;     /* valid while generation is not 0 */
     uint32_t depth;       /* how often it is entered and not yet left, counted also while nothing records */
     uint32_t count;       /* of values */
     uint8_t kind;         /* enum xpr_kind */
@@ -64,23 +65,26 @@ static inline struct xpr_log *xpr_log_greeted(uint32_t generation) {
     return __builtin_expect(log && log->greeted, 1) ? log : NULL;
 }
 uint32_t xpr_name_id(PyObject *name, uint32_t generation, unsigned kind);
+/* Whether the recording knows the name by this very object; then its id. */
+bool xpr_name_known(PyObject *name, uint32_t generation, uint32_t *id);
+/* The name that a span's event has, borrowed. */
+PyObject *xpr_name_of(const xpr_span *span);
 /* Fills the slots' name, schema and values. Returns how many slots the event takes. */
-unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t generation);
+unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t name_id, uint32_t generation);
+/* The number of a step and the schema of an event that holds it alone; 0: it is no integer, or has more than one digit. */
+uint16_t xpr_step_number(const xpr_span *step, uint32_t generation, uint64_t *number);
 void xpr_forget_names(void);
 
 /* recorder_decorated.c: what @trace makes of a function. name may be NULL: the function's own. */
 PyObject *xpr_decorate(PyObject *function, uint8_t kind, PyObject *name, PyObject *kwnames, PyObject *const *values);
 
 /* recorder_session.c: hooks. Each swallows and counts what the hook raises. */
-extern PyObject *xpr_step_listener; /* NULL: none */
-extern PyObject *xpr_step_marker;   /* None: none; never NULL, since open steps are noted where it is called */
+extern PyObject *xpr_step_listener, *xpr_step_marker; /* NULL: none */
 void xpr_call_thread_hook(void);
 void xpr_call_name_hook(PyObject *name);
 void xpr_call_step_listener(const char *what, const xpr_span *step);
 PyObject *xpr_enter_step_marker(const xpr_span *step);
 void xpr_exit_step_marker(PyObject *marker);
-/* The name of a step: its name argument or "train". New reference. */
-PyObject *xpr_step_name(const xpr_span *step);
 
 /* recorder_filter.c: whether a filter is set, and then whether it lets the span or mark through. */
 extern bool xpr_filtering;

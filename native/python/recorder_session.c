@@ -49,7 +49,7 @@ void xpr_call_name_hook(PyObject *name) {
 
 void xpr_call_step_listener(const char *what, const xpr_span *step) {
     PyObject *listener = Py_NewRef(xpr_step_listener);
-    PyObject *name = xpr_step_name(step);
+    PyObject *name = Py_NewRef(xpr_name_of(step));
     finish_call(PyObject_CallFunction(listener, "sOO", what, name, step->values[0]));
     Py_DECREF(name);
     Py_DECREF(listener);
@@ -66,36 +66,9 @@ static long thread_id(uint32_t generation) {
     return id;
 }
 
-/* Steps are noted as open here, since every step that is recorded comes by: xpr_step_marker is never NULL. */
-static void note_step(const xpr_span *step) {
-    static uint32_t schema, generation;
-    struct xpr_log *log = xpr_log_here(step->generation);
-    if (!log) return;
-    if (generation != step->generation) {
-        uint32_t key = xpr_intern("step_num", 8, XPR_USE_NAME, NULL);
-        schema = xpr_intern_schema(&key, 1, XPR_ARG_INT);
-        generation = step->generation;
-    }
-    PyObject *name = xpr_step_name(step);
-    struct xpr_event open = {.start = step->start, .kind = XPR_STEP, .flags = 1};
-    open.name = xpr_name_id(name, step->generation, XPR_STEP);
-    Py_DECREF(name);
-    if (PyLong_Check(step->values[0])) {
-        open.value = (uint64_t)PyLong_AsLongLong(step->values[0]);
-        open.schema = (uint16_t)schema;
-        if (PyErr_Occurred()) {
-            PyErr_Clear();
-            open.schema = 0;
-        }
-    }
-    xpr_log_enter(log, open);
-}
-
 PyObject *xpr_enter_step_marker(const xpr_span *step) {
-    note_step(step);
-    if (xpr_step_marker == Py_None) return Py_NewRef(Py_None);
     PyObject *factory = Py_NewRef(xpr_step_marker);
-    PyObject *name = xpr_step_name(step);
+    PyObject *name = Py_NewRef(xpr_name_of(step));
     PyObject *tid = PyLong_FromLong(thread_id(step->generation));
     PyObject *arguments[] = {NULL, name, step->values[0], tid};
     PyObject *marker = tid ? PyObject_Vectorcall(factory, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, marker_keys) : NULL;
@@ -108,16 +81,15 @@ PyObject *xpr_enter_step_marker(const xpr_span *step) {
     if (!entered) {
         swallow();
         Py_XDECREF(marker);
-        return Py_NewRef(Py_None);
+        return NULL;
     }
     Py_DECREF(entered);
     return marker;
 }
 
 void xpr_exit_step_marker(PyObject *marker) {
-    if (xpr_this_log) xpr_log_leave_last(xpr_this_log, XPR_STEP);
     PyObject *arguments[] = {NULL, marker, Py_None, Py_None, Py_None};
-    if (marker != Py_None) finish_call(PyObject_VectorcallMethod(name_exit, arguments + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
+    finish_call(PyObject_VectorcallMethod(name_exit, arguments + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
     Py_DECREF(marker);
 }
 
@@ -133,11 +105,7 @@ static PyObject *set_hook(PyObject **hook, PyObject *value) {
 static PyObject *set_thread_hook(PyObject *module, PyObject *value) { return set_hook(&thread_hook, value); }
 static PyObject *set_name_hook(PyObject *module, PyObject *value) { return set_hook(&name_hook, value); }
 static PyObject *set_step_listener(PyObject *module, PyObject *value) { return set_hook(&xpr_step_listener, value); }
-static PyObject *set_step_marker(PyObject *module, PyObject *value) {
-    PyObject *set = set_hook(&xpr_step_marker, value);
-    if (!xpr_step_marker) xpr_step_marker = Py_NewRef(Py_None);
-    return set;
-}
+static PyObject *set_step_marker(PyObject *module, PyObject *value) { return set_hook(&xpr_step_marker, value); }
 
 /* --- start, stop, status ---------------------------------------------------------------------------------------- */
 
@@ -201,7 +169,7 @@ static PyObject *report_dict(const struct xpr_report *r, uint64_t reentered, uin
     if (!error) return NULL;
     unsigned long long dropped = r->dropped_ring + r->dropped_budget + r->dropped_error;
     return Py_BuildValue(
-        "{sOsOsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKszsssN}", "recording", r->recording ? Py_True : Py_False, "finished",
+        "{sOsOsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKszsssN}", "recording", r->recording ? Py_True : Py_False, "finished",
         r->finished ? Py_True : Py_False, "recorded",
         (unsigned long long)(r->accepted - r->dropped_budget - r->dropped_error), "written", (unsigned long long)r->written,
         "dropped", dropped, "dropped_ring", (unsigned long long)r->dropped_ring, "dropped_budget",
@@ -209,7 +177,8 @@ static PyObject *report_dict(const struct xpr_report *r, uint64_t reentered, uin
         (unsigned long long)r->forgotten, "threads",
         (unsigned long long)r->threads, "names", (unsigned long long)r->strings.strings, "more_names",
         (unsigned long long)r->strings.more_names, "more_texts", (unsigned long long)r->strings.more_texts, "dropped_args",
-        (unsigned long long)r->strings.dropped_args, "reentered", (unsigned long long)reentered, "hook_errors",
+        (unsigned long long)r->strings.dropped_args, "reentered", (unsigned long long)reentered,
+        "open_not_recorded", (unsigned long long)r->open_not_recorded, "hook_errors",
         (unsigned long long)errors, "write_errors", (unsigned long long)r->write_errors, "bytes",
         (unsigned long long)r->bytes, "rings_in_memory", (unsigned long long)r->rings_in_memory, "rings_error",
         r->rings_errno ? strerror(r->rings_errno) : NULL, "clock", clocks[xpr_clock_kind], "error", error);
@@ -355,6 +324,5 @@ int xpr_add_session(PyObject *module) {
     name_enter = PyUnicode_InternFromString("__enter__");
     name_exit = PyUnicode_InternFromString("__exit__");
     if (!marker_keys || !name_enter || !name_exit) return -1;
-    xpr_step_marker = Py_NewRef(Py_None);
     return PyModule_AddFunctions(module, functions);
 }

@@ -64,6 +64,12 @@ static uint32_t string_id(PyObject *text, uint32_t generation, enum xpr_string_u
     return id;
 }
 
+bool xpr_name_known(PyObject *name, uint32_t generation, uint32_t *id) {
+    unsigned i = slot_of(name, 0, NAME_CACHE);
+    *id = names[i].id;
+    return names[i].text == name && names[i].generation == generation;
+}
+
 uint32_t xpr_name_id(PyObject *name, uint32_t generation, unsigned kind) {
     bool is_new;
     uint32_t id = string_id(name, generation, XPR_USE_NAME, &is_new);
@@ -166,9 +172,10 @@ static Py_ssize_t step_name_at(const xpr_span *span) {
     return -1;
 }
 
-PyObject *xpr_step_name(const xpr_span *step) {
-    Py_ssize_t at = step_name_at(step);
-    return Py_NewRef(at < 0 ? default_names[XPR_STEP] : step->values[at + 1]);
+PyObject *xpr_name_of(const xpr_span *span) {
+    if (span->name) return span->name;
+    Py_ssize_t at = span->kind == XPR_STEP ? step_name_at(span) : -1;
+    return at < 0 ? default_names[span->kind] : span->values[at + 1];
 }
 
 static uint16_t schema_slow(const xpr_span *span, unsigned count, uint64_t kinds, uint32_t generation) {
@@ -205,16 +212,10 @@ static uint16_t schema_id(const xpr_span *span, unsigned count, uint64_t kinds, 
     return id;
 }
 
-unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t generation) {
-    PyObject *name = span->name;
-    Py_ssize_t skip = -1;
-    if (span->kind == XPR_STEP) {
-        skip = step_name_at(span);
-        name = skip < 0 ? default_names[XPR_STEP] : span->values[++skip];
-    } else if (!name) {
-        name = default_names[span->kind];
-    }
-    slots[0].name = xpr_name_id(name, generation, span->kind);
+unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t name_id, uint32_t generation) {
+    Py_ssize_t skip = span->kind == XPR_STEP && span->kwnames ? step_name_at(span) : -1;
+    if (skip >= 0) skip++; /* after the number */
+    slots[0].name = name_id;
     slots[0].kind = span->kind;
     slots[0].flags = 1;
     slots[0].schema = 0;
@@ -259,6 +260,19 @@ unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t gene
     }
     slots[0].flags = (uint8_t)used;
     return used;
+}
+
+uint16_t xpr_step_number(const xpr_span *step, uint32_t generation, uint64_t *number) {
+    static uint32_t schema_generation;
+    static uint16_t schema;
+    if (!small_long(step->values[0], number)) return 0;
+    if (schema_generation != generation) {
+        bool is_new;
+        uint32_t key = string_id(key_step_num, generation, XPR_USE_NAME, &is_new);
+        schema = (uint16_t)xpr_intern_schema(&key, 1, XPR_ARG_INT);
+        schema_generation = generation;
+    }
+    return schema;
 }
 
 /* The name that Python knows the calling thread by; NULL: none. Asking threading for its current thread would register a

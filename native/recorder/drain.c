@@ -53,7 +53,7 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     xpr_bytes_free(&c->probes);
     c->exchanges_written = c->exchanges_dropped = 0;
     c->over_budget = c->removed = c->finished = false;
-    c->reentered = c->hook_errors = 0;
+    c->reentered = c->hook_errors = c->noted_at_stop = 0;
     c->clock_interval_ns = ROUND_NS / 2;
     c->clock_samples = 0;
     atomic_store(&c->wake_wanted, false);
@@ -167,6 +167,7 @@ static void add_gone(struct xpr_gone *gone, const struct xpr_log *log) {
     gone->dropped_ring += atomic_load(&log->dropped_ring);
     gone->dropped_budget += atomic_load(&log->dropped_budget);
     gone->dropped_error += atomic_load(&log->dropped_error);
+    gone->open_in_c += (int64_t)(atomic_load(&log->begun_in_c) - atomic_load(&log->ended_in_c));
 }
 
 /* Takes the logs of ended threads out of the capture, their totals kept. */
@@ -184,8 +185,56 @@ static void retire(struct xpr_capture *c, const struct seen *seen, size_t n) {
     }
 }
 
+bool xpr_open_spans_of(const struct xpr_log *log, struct xpr_event *spans, uint32_t *count, uint64_t *head) {
+    struct xpr_open_spans *open = log->open;
+    struct xpr_event again[XPR_MAX_OPEN_SPANS];
+    for (int attempt = 0; attempt < 8; attempt++) {
+        uint32_t n = atomic_load_explicit(&open->count, memory_order_acquire), taken = atomic_load(&open->left_taken);
+        if (n > XPR_MAX_OPEN_SPANS) continue;
+        for (uint32_t i = 0; i < n; i++) xpr_copy_slot(&spans[i], &open->spans[i]);
+        *head = atomic_load_explicit(log->head, memory_order_acquire);
+        for (uint32_t i = 0; i < n; i++) xpr_copy_slot(&again[i], &open->spans[i]);
+        if (atomic_load(&open->count) != n || atomic_load(&open->left_taken) != taken ||
+            memcmp(spans, again, n * sizeof *spans) != 0)
+            continue;
+        /* Those that put into `left` hold the lock as well. */
+        uint32_t put = atomic_load(&open->left_count);
+        *count = 0;
+        for (uint32_t i = 0; put - taken <= XPR_MAX_LEFT && i < n; i++) {
+            bool is_left = false;
+            for (uint32_t k = taken; k != put; k++) is_left |= atomic_load(&open->left[k % XPR_MAX_LEFT]) == spans[i].start;
+            if (!is_left) spans[(*count)++] = spans[i];
+        }
+        return true;
+    }
+    return false;
+}
+
+/* At the stop: the spans that were begun through trace.h are open in nobody's books but the log's. */
+static void add_noted(struct xpr_capture *c, struct seen *seen) {
+    struct xpr_log *log = seen->log;
+    struct xpr_event spans[XPR_MAX_OPEN_SPANS];
+    uint32_t n;
+    if (!log->mapping || !xpr_open_spans_of(log, spans, &n, &seen->head)) return;
+    const struct xpr_open_event *known = (const void *)c->open_events.data;
+    size_t known_count = c->open_events.used / sizeof *known;
+    for (uint32_t i = 0; i < n; i++) {
+        /* A thread that is between appending its event and taking out the note has appended nothing since. */
+        bool is_known = seen->head && log->ring[(seen->head - 1) & log->mask].start == spans[i].start;
+        for (size_t k = 0; k < known_count && !is_known; k++)
+            is_known = known[k].thread == log->index && known[k].slots[0].start == spans[i].start;
+        struct xpr_open_event *event = is_known ? NULL : xpr_bytes_add(&c->open_events, sizeof *event);
+        if (!event) continue;
+        known = (const void *)c->open_events.data;
+        event->thread = log->index;
+        event->count = 1;
+        event->slots[0] = spans[i];
+        c->noted_at_stop++;
+    }
+}
+
 /* The logs of this capture and how far each is to be drained. NULL: no memory, try again in the next round. */
-static struct seen *look(struct xpr_capture *c, size_t *n) {
+static struct seen *look(struct xpr_capture *c, size_t *n, bool last) {
     struct xpr_bytes taken = {0};
     pthread_mutex_lock(&c->lock);
     size_t room = 0;
@@ -197,7 +246,9 @@ static struct seen *look(struct xpr_capture *c, size_t *n) {
             if (atomic_load(&log->generation) != c->generation) continue;
             /* `dead` before `head`: a thread that is dead has appended its last event. */
             bool dead = atomic_load_explicit(&log->dead, memory_order_acquire);
-            seen[(*n)++] = (struct seen){log, atomic_load_explicit(log->head, memory_order_acquire), dead};
+            seen[*n] = (struct seen){log, atomic_load_explicit(log->head, memory_order_acquire), dead};
+            if (last) add_noted(c, &seen[*n]);
+            (*n)++;
         }
         taken = c->new_threads;
         memset(&c->new_threads, 0, sizeof c->new_threads);
@@ -232,7 +283,7 @@ static void add_exchanges(struct xpr_capture *c, bool insist) {
 
 static void drain_round(struct xpr_capture *c, bool last) {
     size_t n;
-    struct seen *seen = look(c, &n);
+    struct seen *seen = look(c, &n, last);
     if (!seen) return;
     /* After the heads and the samples: the strings that they mention are interned by now. */
     struct xpr_bytes frames, stacks, samples, strings, schemas;
@@ -325,6 +376,7 @@ struct xpr_end_record xpr_end_of(const struct xpr_capture *c, const struct xpr_r
         .hook_errors = c->hook_errors,
         .write_errors = totals->write_errors,
         .last_errno = (uint64_t)totals->last_errno,
+        .open_not_recorded = totals->open_not_recorded,
     };
 }
 
@@ -422,6 +474,7 @@ void xpr_capture_totals(struct xpr_capture *c, struct xpr_report *r) {
     struct xpr_gone sum = c->gone;
     for (struct xpr_log *log = c->logs; log; log = log->next)
         if (c->generation && atomic_load(&log->generation) == c->generation) add_gone(&sum, log);
+    int64_t open = atomic_load(&c->stop) ? sum.open_in_c - (int64_t)c->noted_at_stop : 0;
     *r = (struct xpr_report){
         .recording = c->state == XPR_RECORDING && xpr_recording(),
         .finished = c->finished,
@@ -433,6 +486,7 @@ void xpr_capture_totals(struct xpr_capture *c, struct xpr_report *r) {
         .threads = c->threads,
         .bytes = atomic_load(&c->writer.offset),
         .forgotten = c->flight.forgotten,
+        .open_not_recorded = open > 0 ? (uint64_t)open : 0,
         .write_errors = atomic_load(&c->writer.write_errors) + c->flight.write_errors,
         .last_errno = c->flight.last_errno ? c->flight.last_errno : atomic_load(&c->writer.last_errno),
         .rings_in_memory = c->rings_in_memory,

@@ -16,6 +16,7 @@ enum xpr_state { XPR_IDLE, XPR_STARTING, XPR_RECORDING, XPR_FINISHING };
 /* Totals of the threads that have ended. */
 struct xpr_gone {
     uint64_t accepted, written, dropped_ring, dropped_budget, dropped_error;
+    int64_t open_in_c; /* spans of trace.h that began there, less those that ended there */
 };
 
 struct xpr_open_event {
@@ -51,6 +52,7 @@ struct xpr_capture {
     uint64_t samples_written, samples_dropped;
     struct xpr_bytes probes;
     uint64_t exchanges_written, exchanges_dropped;
+    uint64_t noted_at_stop; /* open spans that only the logs knew of, now among open_events */
     bool over_budget;
     uint32_t clock_samples;
     int64_t last_clock_ns, clock_interval_ns;
@@ -64,6 +66,10 @@ static inline struct xpr_writer *xpr_events_writer(struct xpr_capture *c) {
 
 /* Lets go of an ended thread's log. In use: its ring, in a file, is given to the next thread. */
 void xpr_free_log(struct xpr_log *log, bool in_use);
+
+/* The spans that a thread is in, while it goes on; at most XPR_MAX_OPEN_SPANS of them. With the capture's lock held. head: of
+ * the log at a moment between. False: they changed all the while. */
+bool xpr_open_spans_of(const struct xpr_log *log, struct xpr_event *spans, uint32_t *count, uint64_t *head);
 
 /* Writes the first clock sample. 0 or errno. */
 int xpr_drain_prepare(struct xpr_capture *c);

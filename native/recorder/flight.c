@@ -183,28 +183,21 @@ static bool add_end(struct xpr_capture *c, struct xpr_writer *to, uint64_t event
     return xpr_writer_add(to, XPR_CHUNK_END, 0, &part, 1, true);
 }
 
-/* The spans that threads are in. They go on meanwhile, so a list counts once it is read twice the same. */
+/* The spans that threads are in. */
 static uint64_t add_open_spans(struct xpr_capture *c, struct xpr_writer *to) {
     struct xpr_bytes events = {0}, threads = {0};
     pthread_mutex_lock(&c->lock);
     for (struct xpr_log *log = c->logs; log; log = log->next) {
         if (atomic_load(&log->generation) != c->generation) continue;
-        struct xpr_event spans[2][XPR_MAX_OPEN_SPANS];
-        uint32_t count[2];
-        bool same = false;
-        for (int attempt = 0; attempt < 8 && !same; attempt++) {
-            for (int k = 0; k < 2; k++) {
-                count[k] = atomic_load_explicit(&log->open->count, memory_order_acquire);
-                if (count[k] > XPR_MAX_OPEN_SPANS) count[k] = XPR_MAX_OPEN_SPANS;
-                memcpy(spans[k], log->open->spans, count[k] * sizeof **spans);
-            }
-            same = count[0] == count[1] && memcmp(spans[0], spans[1], count[0] * sizeof **spans) == 0;
-        }
-        for (uint32_t i = 0; same && i < count[0]; i++) {
+        struct xpr_event spans[XPR_MAX_OPEN_SPANS];
+        uint32_t count;
+        uint64_t head;
+        if (!xpr_open_spans_of(log, spans, &count, &head)) continue;
+        for (uint32_t i = 0; i < count; i++) {
             struct xpr_event *event = xpr_bytes_add(&events, sizeof *event);
             uint32_t *thread = event ? xpr_bytes_add(&threads, sizeof *thread) : NULL;
             if (!thread) break;
-            *event = spans[0][i];
+            *event = spans[i];
             *thread = log->index;
         }
     }

@@ -26,6 +26,7 @@ struct xpr_log {
     _Atomic uint64_t accepted, dropped_ring;
     atomic_bool dead; /* the thread has ended */
     struct xpr_open_spans *open;  /* in the ring's header, or `own_open` */
+    _Atomic uint64_t begun_in_c, ended_in_c; /* spans of trace.h; their sums over all threads differ by those that are open */
     struct xpr_ring_header *_Atomic kept; /* the header of a ring in a file, which outlives the process; NULL: plain memory */
 
     /* The drainer's side. */
@@ -67,41 +68,72 @@ static inline bool xpr_log_append(struct xpr_log *log, const struct xpr_event *s
     return true;
 }
 
-/* Notes that the thread entered a span, so that it can be told which one it is in: by a snapshot, and by what a killed process
- * leaves. The event: one slot, of which the duration is set here. Owner thread only; about 1 ns. */
-static inline void xpr_log_enter(struct xpr_log *log, struct xpr_event span) {
-    uint32_t count = atomic_load_explicit(&log->open->count, memory_order_relaxed);
-    span.duration = XPR_DURATION_OPEN;
-    if (__builtin_expect(count < XPR_MAX_OPEN_SPANS, 1)) log->open->spans[count] = span;
-    atomic_store_explicit(&log->open->count, count + 1, memory_order_release);
+/* Open spans are read while their thread goes on (xpr_open_spans_of), so they are stored word by word. */
+typedef uint64_t __attribute__((may_alias)) xpr_slot_word;
+
+static inline void xpr_copy_slot(struct xpr_event *to, const struct xpr_event *from) {
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t word = __atomic_load_n((const xpr_slot_word *)from + i, __ATOMIC_RELAXED);
+        __atomic_store_n((xpr_slot_word *)to + i, word, __ATOMIC_RELAXED);
+    }
 }
 
-/* Takes out span i of those that are noted, counted from 1; 0: one past XPR_MAX_OPEN_SPANS, or none. */
-static inline void xpr_log_take_out(struct xpr_open_spans *open, uint32_t i) {
+static inline void xpr_log_take_out(struct xpr_open_spans *open, uint64_t start) {
     uint32_t count = atomic_load_explicit(&open->count, memory_order_relaxed);
-    uint32_t kept = count < XPR_MAX_OPEN_SPANS ? count : XPR_MAX_OPEN_SPANS;
-    if (!i && count <= XPR_MAX_OPEN_SPANS) return;
-    for (; i && i < kept; i++) open->spans[i - 1] = open->spans[i];
+    uint32_t i = count;
+    while (i && open->spans[i - 1].start != start) i--;
+    if (__builtin_expect(!i, 0)) {
+        open->more -= open->more > 0;
+        return;
+    }
+    for (; __builtin_expect(i < count, 0); i++) xpr_copy_slot(&open->spans[i - 1], &open->spans[i]);
     atomic_store_explicit(&open->count, count - 1, memory_order_release);
 }
 
-static inline uint32_t xpr_log_noted(const struct xpr_log *log) {
-    uint32_t count = atomic_load_explicit(&log->open->count, memory_order_relaxed);
-    return count < XPR_MAX_OPEN_SPANS ? count : XPR_MAX_OPEN_SPANS;
+static inline bool xpr_log_is_behind(const struct xpr_open_spans *open) {
+    return atomic_load_explicit(&open->left_count, memory_order_relaxed) !=
+           atomic_load_explicit(&open->left_taken, memory_order_relaxed);
 }
 
-/* Notes that the thread left the span that began at `start`: the last one, as a rule. One that it did not enter is passed over. */
+/* Takes out what other threads left. Not inlined: it is rare. */
+__attribute__((noinline, unused)) static void xpr_log_catch_up(struct xpr_open_spans *open) {
+    uint32_t put = atomic_load_explicit(&open->left_count, memory_order_acquire);
+    uint32_t taken = atomic_load_explicit(&open->left_taken, memory_order_relaxed);
+    if (put - taken > XPR_MAX_LEFT) {
+        open->more = 0;
+        atomic_store_explicit(&open->count, 0, memory_order_release);
+    } else {
+        for (; taken != put; taken++)
+            xpr_log_take_out(open, atomic_load_explicit(&open->left[taken % XPR_MAX_LEFT], memory_order_relaxed));
+    }
+    atomic_store_explicit(&open->left_taken, put, memory_order_release);
+}
+
+/* Notes that the thread entered a span, so that it can be told which one it is in: by a snapshot, by the stop, and by what a
+ * killed process leaves. Of its arguments only the first, `value`, if the schema has one. Owner thread only; about 1 ns. */
+static inline void xpr_log_enter(struct xpr_log *log, uint64_t start, uint32_t name, uint8_t kind, uint16_t schema,
+                                 uint64_t value) {
+    struct xpr_open_spans *open = log->open;
+    if (__builtin_expect(xpr_log_is_behind(open), 0)) xpr_log_catch_up(open);
+    uint32_t count = atomic_load_explicit(&open->count, memory_order_relaxed);
+    if (__builtin_expect(count == XPR_MAX_OPEN_SPANS, 0)) {
+        open->more++;
+        return;
+    }
+    xpr_slot_word *words = (xpr_slot_word *)&open->spans[count];
+    __atomic_store_n(words, start, __ATOMIC_RELAXED);
+    __atomic_store_n(words + 1, XPR_DURATION_OPEN, __ATOMIC_RELAXED);
+    __atomic_store_n(words + 2, name | (uint64_t)kind << 32 | (uint64_t)1 << 40 | (uint64_t)schema << 48, __ATOMIC_RELAXED);
+    __atomic_store_n(words + 3, value, __ATOMIC_RELAXED);
+    atomic_store_explicit(&open->count, count + 1, memory_order_release);
+}
+
+/* Notes that the thread left the span that it entered at `start`: the last one, as a rule. After the event was appended,
+ * so that what a kill finds is there once or twice, and never not at all. Owner thread only. */
 static inline void xpr_log_leave(struct xpr_log *log, uint64_t start) {
-    uint32_t i = xpr_log_noted(log);
-    while (i && log->open->spans[i - 1].start != start) i--;
-    xpr_log_take_out(log->open, i);
-}
-
-/* The same for the last span of a kind, where its start is not at hand. */
-static inline void xpr_log_leave_last(struct xpr_log *log, uint8_t kind) {
-    uint32_t i = xpr_log_noted(log);
-    while (i && log->open->spans[i - 1].kind != kind) i--;
-    xpr_log_take_out(log->open, i);
+    struct xpr_open_spans *open = log->open;
+    if (__builtin_expect(xpr_log_is_behind(open), 0)) xpr_log_catch_up(open);
+    xpr_log_take_out(open, start);
 }
 
 #endif

@@ -226,7 +226,10 @@ static void map_ring(struct xpr_log *log) {
     log->seen_tail = 0;
     atomic_store(&log->tail, 0);
     atomic_store(&log->own_head, 0);
-    atomic_store(&log->own_open.count, 0);
+    /* A ring of the file was cleared when it was given back. */
+    memset(&log->own_open, 0, sizeof log->own_open);
+    atomic_store(&log->begun_in_c, 0);
+    atomic_store(&log->ended_in_c, 0);
 }
 
 struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
@@ -290,6 +293,18 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
     }
     pthread_mutex_unlock(&capture.lock);
     return record ? log : NULL;
+}
+
+void xpr_log_left_elsewhere(uint32_t thread, uint32_t generation, uint64_t start) {
+    pthread_mutex_lock(&capture.lock);
+    struct xpr_log *log = generation == capture.generation ? capture.logs : NULL;
+    while (log && (log->index != thread || atomic_load(&log->generation) != generation)) log = log->next;
+    if (log) {
+        uint32_t put = atomic_load(&log->open->left_count);
+        atomic_store(&log->open->left[put % XPR_MAX_LEFT], start);
+        atomic_store(&log->open->left_count, put + 1);
+    }
+    pthread_mutex_unlock(&capture.lock);
 }
 
 uint32_t xpr_recorder_off(void) { return atomic_exchange(&xpr_active, 0); }

@@ -26,6 +26,7 @@ struct xpr_report {
     uint64_t accepted;                  /* events that entered a ring, or were open at the stop */
     uint64_t written;                   /* events in the file */
     uint64_t dropped_ring, dropped_budget, dropped_error;
+    uint64_t open_not_recorded;         /* spans of trace.h that were open at the stop and have no event in the shard */
     uint64_t forgotten;                 /* written events that have left a flight recorder's window since */
     uint64_t threads, bytes, write_errors;
     int last_errno;                     /* of the last failed write, 0: none failed */
@@ -59,6 +60,10 @@ static inline struct xpr_log *xpr_log_here(uint32_t generation) {
         return log;
     return NULL;
 }
+
+/* Notes that the calling thread left a span that thread `thread` (by its index in the shard) entered. Takes the recorder's
+ * lock: it is not what spans do as a rule. */
+void xpr_log_left_elsewhere(uint32_t thread, uint32_t generation, uint64_t start);
 
 /* Stops taking events. Returns the number of the capture, 0 if none ran. Never blocks. */
 uint32_t xpr_recorder_off(void);

@@ -149,7 +149,7 @@ static void clear(struct xpr_ring_header *ring) {
     atomic_store(&ring->tail, 0);
     atomic_store(&ring->pending_offset, 0);
     atomic_store(&ring->dropped_ring, 0);
-    atomic_store(&ring->open.count, 0);
+    memset(&ring->open, 0, sizeof ring->open);
 }
 
 void xpr_rings_give(struct xpr_ring_header *ring) {

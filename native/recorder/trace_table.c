@@ -34,12 +34,14 @@ static __attribute__((noinline)) uint64_t intern_site(xprof_py_site *site, uint3
     return state;
 }
 
-static inline void append(xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start, uint64_t duration,
-                          uint64_t value) {
-    struct xpr_log *log = log_of(capture);
-    if (!log) return;
+static inline uint64_t state_of(xprof_py_site *site, uint32_t capture, unsigned kind) {
     uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
-    if (__builtin_expect((state ^ capture_bits(capture)) >> 40 != 0 || !state, 0)) state = intern_site(site, capture, kind);
+    return __builtin_expect((state ^ capture_bits(capture)) >> 40 != 0 || !state, 0) ? intern_site(site, capture, kind) : state;
+}
+
+static inline void append(struct xpr_log *log, xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start,
+                          uint64_t duration, uint64_t value) {
+    uint64_t state = state_of(site, capture, kind);
     uint16_t schema = (uint16_t)(state >> 24);
     struct xpr_event event = {
         .start = start,
@@ -53,23 +55,52 @@ static inline void append(xprof_py_site *site, uint32_t capture, unsigned kind, 
     xpr_log_append(log, &event, 1);
 }
 
-static uint64_t now(void) { return xpr_clock_now(); }
+/* Only its thread changes it. */
+static inline void one_more(_Atomic uint64_t *counter) {
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
+}
 
-static void end(xprof_py_site *site, uint64_t start, uint32_t capture, int64_t value) {
+static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
+    xprof_py_span span = {0, 0, 0};
+    struct xpr_log *log = log_of(capture);
+    if (!log) return span;
+    uint32_t name = site ? (uint32_t)state_of(site, capture, SPAN) & 0xFFFFFFu : 0;
+    one_more(&log->begun_in_c);
+    span.capture = capture;
+    span.start = xpr_clock_now();
+    if (site) {
+        span.thread = log->index + 1;
+        xpr_log_enter(log, span.start, name, SPAN, 0, 0);
+    }
+    return span;
+}
+
+static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
     uint64_t stop = xpr_clock_now();
-    if (capture == xpr_recording()) append(site, capture, SPAN, start, stop > start ? stop - start : 0, (uint64_t)value);
+    if (span.capture != xpr_recording()) return;
+    struct xpr_log *log = log_of(span.capture);
+    bool is_here = log && log->index + 1 == span.thread;
+    /* Before the event: a stop between the two counts a span as open, after it would take one for open that has ended. */
+    if (__builtin_expect(span.thread && !is_here, 0)) xpr_log_left_elsewhere(span.thread - 1, span.capture, span.start);
+    if (log) {
+        append(log, site, span.capture, SPAN, span.start, stop > span.start ? stop - span.start : 0, (uint64_t)value);
+        one_more(&log->ended_in_c);
+    }
+    if (is_here) xpr_log_leave(log, span.start);
 }
 
 static void mark(xprof_py_site *site, int64_t value) {
     uint32_t capture = xpr_recording();
-    if (capture) append(site, capture, MARK, xpr_clock_now(), 0, (uint64_t)value);
+    struct xpr_log *log = capture ? log_of(capture) : NULL;
+    if (log) append(log, site, capture, MARK, xpr_clock_now(), 0, (uint64_t)value);
 }
 
 static void counter(xprof_py_site *site, double value) {
     uint32_t capture = xpr_recording();
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    if (capture) append(site, capture, COUNTER, xpr_clock_now(), 0, bits);
+    struct xpr_log *log = capture ? log_of(capture) : NULL;
+    if (log) append(log, site, capture, COUNTER, xpr_clock_now(), 0, bits);
 }
 
 __attribute__((visibility("default"))) extern const struct xprof_py_trace_table xprof_py_trace_table_v1;
@@ -77,7 +108,7 @@ const struct xprof_py_trace_table xprof_py_trace_table_v1 = {
     .version = 1,
     .bytes = sizeof(struct xprof_py_trace_table),
     .active = (const uint32_t *)&xpr_active,
-    .now = now,
+    .begin = begin,
     .end = end,
     .mark = mark,
     .counter = counter,

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "recorder/drain.h"
 #include "recorder/recorder.h"
 
 #define CHECK(claim)                                                        \
@@ -421,15 +422,46 @@ static void more_threads_than_the_file_has_room_for(void) {
 static void open_spans_in_any_order(void) {
     CHECK(xpr_recorder_start(path, 1 << 30, 1 << 16) == 0);
     struct xpr_log *log = xpr_log_begin(xpr_recording(), NULL);
-    for (uint64_t i = 1; i <= 40; i++) xpr_log_enter(log, (struct xpr_event){.start = i, .kind = (uint8_t)(i & 1), .flags = 1});
-    CHECK(atomic_load(&log->open->count) == 40 && log->open->spans[31].start == 32);
+    for (uint64_t i = 1; i <= 40; i++) xpr_log_enter(log, i, 2, 1, 0, 0);
+    CHECK(atomic_load(&log->open->count) == 32 && log->open->more == 8 && log->open->spans[31].start == 32);
     for (uint64_t i = 40; i > 32; i--) xpr_log_leave(log, i);
     xpr_log_leave(log, 99); /* not entered here */
-    CHECK(atomic_load(&log->open->count) == 32);
+    CHECK(atomic_load(&log->open->count) == 32 && log->open->more == 0);
     xpr_log_leave(log, 3); /* of another task: not the last one */
     CHECK(atomic_load(&log->open->count) == 31 && log->open->spans[2].start == 4 && log->open->spans[30].start == 32);
-    xpr_log_leave_last(log, 1);
-    CHECK(atomic_load(&log->open->count) == 30 && log->open->spans[29].start == 32 && log->open->spans[28].start == 30);
+    uint32_t generation = xpr_recording();
+    xpr_log_left_elsewhere(log->index, generation, 5);
+    xpr_log_left_elsewhere(log->index + 1, generation, 6); /* no such thread */
+    xpr_log_left_elsewhere(log->index, generation - 1, 7); /* of another capture */
+    struct xpr_event spans[XPR_MAX_OPEN_SPANS];
+    uint32_t count;
+    uint64_t head;
+    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 30 && spans[3].start == 6);
+    CHECK(atomic_load(&log->open->count) == 31); /* the thread itself has not come by */
+    xpr_log_enter(log, 41, 2, 1, 0, 0);
+    CHECK(atomic_load(&log->open->count) == 31 && log->open->spans[3].start == 6 && log->open->spans[30].start == 41);
+    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 31);
+    struct xpr_report r = stop();
+    struct contents c;
+    read_shard(&c);
+    CHECK(c.open == 31 && c.events == 31 && r.written == 31 && r.accepted == 31);
+}
+
+/* A thread that others leave more spans of than can be told to it: nothing is said of what it does, rather than something wrong. */
+static void more_spans_left_elsewhere_than_fit(void) {
+    CHECK(xpr_recorder_start(path, 1 << 30, 1 << 16) == 0);
+    struct xpr_log *log = xpr_log_begin(xpr_recording(), NULL);
+    struct xpr_event spans[XPR_MAX_OPEN_SPANS];
+    uint32_t count;
+    uint64_t head;
+    for (uint64_t i = 1; i <= XPR_MAX_LEFT + 1; i++) xpr_log_enter(log, i, 2, 1, 0, 0);
+    for (uint64_t i = 1; i <= XPR_MAX_LEFT; i++) xpr_log_left_elsewhere(log->index, xpr_recording(), i);
+    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 0);
+    xpr_log_left_elsewhere(log->index, xpr_recording(), XPR_MAX_LEFT + 1);
+    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 0);
+    xpr_log_enter(log, 100, 2, 1, 0, 0);
+    CHECK(atomic_load(&log->open->count) == 1 && log->open->spans[0].start == 100);
+    xpr_log_leave(log, 100);
     stop();
 }
 
@@ -449,6 +481,7 @@ int main(void) {
     a_program_without_standard_streams();
     more_threads_than_the_file_has_room_for();
     open_spans_in_any_order();
+    more_spans_left_elsewhere_than_fit();
     a_forked_child();
     again_and_again();
     starts_and_stops_beside_threads_that_record();

@@ -66,7 +66,8 @@ static void test_captures_do_not_mix(void) {
     start();
     xprof_py_end(&shared, before);
     xprof_py_span across = xprof_py_begin();
-    CHECK(stop().accepted == 0);
+    struct xpr_report open = stop();
+    CHECK(open.accepted == 0 && open.open_not_recorded == 1);
     start();
     xprof_py_end(&shared, across);
     xprof_py_mark(&moment);
@@ -75,6 +76,30 @@ static void test_captures_do_not_mix(void) {
     CHECK(report.written == 2 && report.strings.strings == 2 + 3); /* moment, level, value */
     xprof_py_mark(&moment);
     xprof_py_counter(&level, 2.5);
+}
+
+static void *leave(void *span) {
+    xprof_py_end(&moment, *(xprof_py_span *)span);
+    return NULL;
+}
+
+static void test_open_at_the_stop(void) {
+    start();
+    struct xpr_log *log = xpr_log_begin(xpr_recording(), NULL);
+    xprof_py_span outer = xprof_py_begin_at(&level), inner = xprof_py_begin_at(&moment), nameless = xprof_py_begin();
+    CHECK(atomic_load(&log->open->count) == 2 && outer.thread == log->index + 1 && nameless.thread == 0);
+    xprof_py_end_value(&shared, nameless, 1);
+    /* Another thread leaves it: at the stop only the outer one is open. */
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, leave, &inner) == 0);
+    pthread_join(other, NULL);
+    nameless = xprof_py_begin();
+    struct xpr_report report = stop();
+    CHECK(report.written == 3 && report.accepted == 3 && report.open_not_recorded == 1);
+    xprof_py_end(&level, outer);
+    xprof_py_end(&level, nameless);
+    start();
+    CHECK(stop().open_not_recorded == 0);
 }
 
 static void test_names_past_the_limit_are_counted(void) {
@@ -99,6 +124,7 @@ int main(void) {
     CHECK(xprof_py_trace_v1.table != NULL && xprof_py_trace_v1.table->bytes == sizeof(struct xprof_py_trace_table));
     test_threads_share_sites();
     test_captures_do_not_mix();
+    test_open_at_the_stop();
     test_names_past_the_limit_are_counted();
     unlink(path);
     return 0;

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
@@ -35,9 +36,8 @@ _CLOCKS = {1: "tsc", 2: "cntvct", 3: "monotonic"}
 _SLOT_BYTES = 32
 _KIND_MORE = 0xFF
 _KIND_STEP = 2
-_PAST = 0x10
-_OPEN = np.uint64(2**64 - 1)
-_MASK = 2**64 - 1
+_OPEN_PS = 2**63 - 1
+_MOST_NAMES = 1 << 24
 _END_FIELDS = (
     "written",
     "dropped_ring",
@@ -52,7 +52,9 @@ _END_FIELDS = (
     "hook_errors",
     "write_errors",
     "last_errno",
+    "open_not_recorded",
 )
+_END_FIELDS_AT_LEAST = 13
 
 U64 = np.dtype("<u8")
 
@@ -130,22 +132,12 @@ def _read_header(name: str, content: np.ndarray[Any, Any]) -> _Shard:
     _, version, header_bytes, pid, clock_kind, _, budget_bytes, ring_bytes, boot_id, shard_id, checksum = fields
     if version != VERSION:
         raise BadInputError(name, "byte 8", f"shard version {version}; this release reads version {VERSION}")
-    if header_bytes != _HEADER.size or _checksum(content[: _HEADER.size], _HEADER.size - 8, checksum) != checksum:
+    if header_bytes != _HEADER.size or _native.shard_checksum(content[: _HEADER.size], _HEADER.size - 8) != checksum:
         raise BadInputError(name, "byte 0", "the header is damaged (its checksum does not match)")
     if clock_kind not in _CLOCKS:
         raise BadInputError(name, "byte 24", f"unknown clock {clock_kind}")
     boot = boot_id.rstrip(b"\0").decode("ascii", "replace")
     return _Shard(name, pid, clock_kind, boot, budget_bytes, ring_bytes, shard_id)
-
-
-def _checksum(chunk: np.ndarray[Any, Any], at: int, stored: int) -> int:
-    """The checksum of a chunk whose own checksum, ``stored``, is the word at byte ``at``."""
-    words = chunk.view(U64)
-    n = len(words)
-    a = int(words.sum(dtype=U64)) - stored
-    b = int(np.dot(words, np.arange(n, 0, -1, dtype=U64))) - (n - at // 8) * stored
-    b &= _MASK
-    return (a & _MASK) ^ ((b << 32 | b >> 32) & _MASK)
 
 
 def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any], part: int) -> None:
@@ -167,7 +159,7 @@ def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any], part: int) -> Non
             _read_cut_chunk(shard, kind, thread, content[body:], (part, at), length)
             break
         following = body + length
-        if _checksum(content[at:following], _CHUNK.size - 8, checksum) != checksum:
+        if _native.shard_checksum(content[at:following], _CHUNK.size - 8) != checksum:
             shard.note(
                 "error", "shard_damaged", f"byte {at}", 1, f"the checksum of a chunk of type {kind} does not match"
             )
@@ -295,7 +287,10 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
         for thread_index, *totals in struct.iter_unpack("<I4xqqqq", body.tobytes()):
             shard.losses[thread_index] = (totals[0], totals[1], totals[2], totals[3])
     elif kind == _END:
-        shard.end = dict(zip(_END_FIELDS, struct.unpack_from(f"<{len(_END_FIELDS)}q", body.data), strict=True))
+        # Fields that a release adds at the end are absent in the files of earlier ones.
+        count = max(min(len(body) // 8, len(_END_FIELDS)), _END_FIELDS_AT_LEAST)
+        shard.end = dict.fromkeys(_END_FIELDS, 0)
+        shard.end.update(zip(_END_FIELDS[:count], struct.unpack_from(f"<{count}q", body.data), strict=True))
     else:
         return shard.stacks.take(kind, body) or shard.probe.take(kind, body)
     return True
@@ -317,13 +312,7 @@ def _records(body: np.ndarray[Any, Any], layout: str, unit_bytes: int) -> Iterat
 
 def _profile(shard: _Shard) -> Profile:
     origin_ns, tick_map = tick_map_of(shard.clock, shard.clock_kind, shard.note)
-    slots, thread, first, slot_count = _find_events(shard)
-    if tick_map is None and len(first):
-        message = "events without two clock samples before them: their times cannot be told"
-        shard.note("error", "no_clock", "", len(first), message)
-        first = first[:0]
-        slot_count = slot_count[:0]
-    events, args, texts, end_ps = _event_tables(shard, tick_map, slots, thread, first, slot_count)
+    events, args, texts, end_ps = _event_tables(shard, tick_map)
     _note_losses(shard)
     threads = _threads(shard)
     line_of_tid = {tid: row for row, (_, tid, _) in enumerate(threads)}
@@ -375,87 +364,70 @@ def _threads(shard: _Shard) -> list[tuple[int, int, str]]:
     return threads + [(last + 1 + i, tid, "sampled thread") for i, tid in enumerate(only_sampled)]
 
 
-def _find_events(
-    shard: _Shard,
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """All slots (n, 4), the thread of each, the rows where a whole event begins, and how many slots that one has."""
-    known = [(thread, body) for thread, body in shard.slots if thread in shard.threads]
-    lost = [body for thread, body in shard.slots if thread not in shard.threads]
+def _event_tables(shard: _Shard, tick_map: TickMap | None) -> tuple[pa.Table, pa.Table, pa.Table, int]:
+    """The tables events, args and texts, and the latest end of an event."""
+    nothing = schema.empty("events"), schema.empty("args"), schema.empty("texts"), 0
+    lines = {thread: line for line, thread in enumerate(sorted(shard.threads))}
+    known = [(lines[thread], body) for thread, body in shard.slots if thread in lines]
+    lost = sum(len(body) for thread, body in shard.slots if thread not in lines) // _SLOT_BYTES
     if lost:
-        count = sum(len(body) for body in lost) // _SLOT_BYTES
-        shard.note("error", "unknown_thread", "", count, "event slots of threads whose record is damaged")
+        shard.note("error", "unknown_thread", "", lost, "event slots of threads whose record is damaged")
     if not known:
-        none = np.zeros(0, np.int64)
-        return np.zeros((0, 4), U64), none, none, none
-    slots = np.concatenate([body for _, body in known]).view(U64).reshape(-1, 4)
-    thread = np.repeat([t for t, _ in known], [len(body) // _SLOT_BYTES for _, body in known])
-    kind = (slots[:, 2] >> np.uint64(32)) & np.uint64(0xFF)
-    first = np.flatnonzero(kind != _KIND_MORE)
-    wanted = ((slots[first, 2] >> np.uint64(40)) & np.uint64(0x0F)).astype(np.int64)
-    there = np.diff(np.append(first, len(slots)))
-    is_whole = wanted == there
-    # An event that the end of the file cut has lost arguments, and counts as lost with them.
-    broken = int(len(first) - is_whole.sum())
-    if broken:
-        shard.note("warning", "event_cut", "", broken, "events whose arguments are incomplete; not read")
-    return slots, thread, first[is_whole], there[is_whole]
-
-
-def _event_tables(
-    shard: _Shard,
-    tick_map: TickMap | None,
-    slots: np.ndarray[Any, Any],
-    thread: np.ndarray[Any, Any],
-    first: np.ndarray[Any, Any],
-    slot_count: np.ndarray[Any, Any],
-) -> tuple[pa.Table, pa.Table, pa.Table, int]:
-    if tick_map is None or not len(first):
-        return schema.empty("events"), schema.empty("args"), schema.empty("texts"), 0
-    word = slots[first, 2]
-    flags = (word >> np.uint64(40)) & np.uint64(0xFF)
-    raw_duration = slots[first, 1]
-    is_open = raw_duration == _OPEN
-    is_past = (flags & np.uint64(_PAST)) != 0
-    stamp_ps = tick_map.to_ps(slots[first, 0])
-    end_ps = tick_map.to_ps(slots[first, 0] + np.where(is_open | is_past, np.uint64(0), raw_duration))
-    past_ps = np.where(is_past, raw_duration, np.uint64(0)).astype(np.int64) * 1000
-    start_ps = stamp_ps - past_ps
-    duration_ps = end_ps - start_ps
-
-    line = np.searchsorted(np.array(sorted(shard.threads)), thread[first]).astype(np.int32)
-    order = _parents_first(line, start_ps, np.where(is_open, np.iinfo(np.int64).max, duration_ps))
-
-    names, name_row = _dictionary(shard, word & np.uint64(0xFFFFFFFF))
+        return nothing
+    ticks = tick_map or TickMap(np.zeros(1, U64), np.zeros(1, np.int64), np.ones(1))
+    names = max(shard.strings, default=0) + 1
+    if names > _MOST_NAMES:
+        names = _MOST_NAMES  # a damaged id: a table by id could be of any size
+    found = _native.decode_shard_events(known, len(lines), ticks.ticks, ticks.at_ps, ticks.ps_per_tick, names)
+    if found["broken"]:
+        message = "events whose arguments are incomplete; not read"
+        shard.note("warning", "event_cut", "", found["broken"], message)
+    rows = np.asarray(found["line_rows"])
+    count = len(found["start_ps"])
+    if tick_map is None and count:
+        message = "events without two clock samples before them: their times cannot be told"
+        shard.note("error", "no_clock", "", count, message)
+    if tick_map is None or not count:
+        return nothing
+    columns = {name: np.asarray(found[name]) for name in ("start_ps", "duration_ps", "name", "kind", "first")}
+    for line in np.flatnonzero(np.asarray(found["line_unsorted"])).tolist():
+        begin = int(rows[:line].sum())
+        _sort_parents_first({name: column[begin : begin + int(rows[line])] for name, column in columns.items()})
+    is_open = columns["duration_ps"] == _OPEN_PS if found["open"] else None
+    if is_open is not None:
+        columns["duration_ps"][is_open] = 0
+    if found["odd_names"]:
+        texts_of_names, columns["name"] = _dictionary(shard, columns["name"].view(np.uint32))
+    else:
+        texts_of_names = _texts_of(shard, np.flatnonzero(np.asarray(found["name_used"])).tolist())
     events = pa.Table.from_arrays(
         [
-            pa.array(line[order]),
-            pa.DictionaryArray.from_arrays(pa.array(name_row[order]), names),
-            pa.array(((word >> np.uint64(32)) & np.uint64(0xFF)).astype(np.uint8)[order]),
-            pa.array(start_ps[order]),
-            pa.array(duration_ps[order], mask=is_open[order]),
+            pa.array(np.repeat(np.arange(len(rows), dtype=np.int32), rows)),
+            pa.DictionaryArray.from_arrays(pa.array(columns["name"]), texts_of_names),
+            pa.array(columns["kind"]),
+            pa.array(columns["start_ps"]),
+            pa.array(columns["duration_ps"], mask=is_open),
         ],
         schema=schema.TABLES["events"],
     )
-    row_of = np.empty(len(first), np.int64)
-    row_of[order] = np.arange(len(first))
+    if not found["with_arguments"]:
+        return events, schema.empty("args"), schema.empty("texts"), found["end_ps"]
+    slots = np.concatenate([body for _, body in known]).view(U64).reshape(-1, 4)
+    first = columns["first"].view(np.uint32)
+    word = slots[first, 2]
+    slot_count = ((word >> np.uint64(40)) & np.uint64(0x0F)).astype(np.int64)
     schema_id = _usable_schemas(shard, (word >> np.uint64(48)).astype(np.int64), slot_count)
-    args, texts = _args_tables(shard, slots, first, schema_id, row_of)
-    return events, args, texts, int(end_ps.max())
+    args, texts = _args_tables(shard, slots, first, schema_id)
+    return events, args, texts, found["end_ps"]
 
 
-def _parents_first(
-    line: np.ndarray[Any, Any], start_ps: np.ndarray[Any, Any], length_ps: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
-    """The order by (line, start, length descending); of events equal in all three, the one written later encloses."""
-    # Two stable sorts of almost sorted numbers, and an exact one of the few that are tied, beat one sort by four keys.
-    order = np.argsort(start_ps, kind="stable")
-    order = order[np.argsort(line[order], kind="stable")]
-    tied = (start_ps[order[1:]] == start_ps[order[:-1]]) & (line[order[1:]] == line[order[:-1]])
-    places = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
-    if len(places):
-        rows = order[places]
-        order[places] = rows[np.lexsort((-rows, -length_ps[rows], start_ps[rows], line[rows]))]
-    return order
+def _sort_parents_first(columns: dict[str, np.ndarray[Any, Any]]) -> None:
+    """Sort rows in place by (start, length descending); of those equal in both, the one written later encloses."""
+    order = np.lexsort(
+        (-columns["first"].view(np.uint32).astype(np.int64), -columns["duration_ps"], columns["start_ps"])
+    )
+    for column in columns.values():
+        column[:] = column[order]
 
 
 def _dictionary(shard: _Shard, ids: np.ndarray[Any, Any]) -> tuple[pa.Array, np.ndarray[Any, Any]]:
@@ -472,11 +444,14 @@ def _dictionary(shard: _Shard, ids: np.ndarray[Any, Any]) -> tuple[pa.Array, np.
         row_of = np.zeros(largest + 1, np.int64)
         row_of[used] = np.arange(len(used))
         row = row_of[ids]
-    missing = [i for i in used.tolist() if i not in shard.strings]
+    return _texts_of(shard, used.tolist()), row.astype(np.int32)
+
+
+def _texts_of(shard: _Shard, ids: list[int]) -> pa.Array:
+    missing = sum(1 for i in ids if i not in shard.strings)
     if missing:
-        shard.note("error", "unknown_string", "", len(missing), "names whose record is damaged, shown as (unknown N)")
-    texts = [shard.strings.get(i, f"(unknown {i})") for i in used.tolist()]
-    return pa.array(texts, pa.string()), row.astype(np.int32)
+        shard.note("error", "unknown_string", "", missing, "names whose record is damaged, shown as (unknown N)")
+    return pa.array([shard.strings.get(i, f"(unknown {i})") for i in ids], pa.string())
 
 
 def _usable_schemas(
@@ -501,19 +476,16 @@ def _args_tables(
     slots: np.ndarray[Any, Any],
     first: np.ndarray[Any, Any],
     schema_id: np.ndarray[Any, Any],
-    row_of: np.ndarray[Any, Any],
 ) -> tuple[pa.Table, pa.Table]:
     if not schema_id.any():
         return schema.empty("args"), schema.empty("texts")
-    # Where each event's arguments lie in the table follows from how many each has: nothing needs to be sorted.
     args_of = np.zeros(int(schema_id.max()) + 1, np.int64)
     for used, (keys, _) in shard.schemas.items():
         if used < len(args_of):
             args_of[used] = len(keys)
-    count = np.empty(len(first), np.int64)
-    count[row_of] = args_of[schema_id]
+    count = args_of[schema_id]
     event = np.repeat(np.arange(len(first)), count)
-    begin = (np.cumsum(count) - count)[row_of]
+    begin = np.cumsum(count) - count
     kind_of = np.empty(len(event), np.uint8)
     key_id = np.empty(len(event), np.int64)
     raw = np.empty(len(event), np.int64)
@@ -567,6 +539,11 @@ def _note_losses(shard: _Shard) -> None:
         ("more_texts", "warning", 'text arguments past the limit, recorded as "(more texts)"'),
         ("dropped_args", "warning", "arguments past the limits"),
         ("reentered", "error", "spans not recorded: their object was entered again, or dropped, while it was open"),
+        (
+            "open_not_recorded",
+            "warning",
+            "spans of C code not recorded: they were open at the stop, and begun without their site",
+        ),
         ("hook_errors", "warning", "exceptions in the profiler's own hooks"),
         ("write_errors", "error", f"failed writes of the shard, the last: {_errno_text(shard.end['last_errno'])}"),
     ):

@@ -25,6 +25,7 @@ _RING_HEADER_BYTES = 4096
 _OPEN_AT = 256
 _SLOT_BYTES = 32
 _MOST_OPEN = 32
+_MOST_LEFT = 64
 
 
 @dataclass
@@ -128,10 +129,22 @@ def _ring(raw: Array, whole: Collection[tuple[int, int]], claimed: set[tuple[int
     if not (tail <= head < 2**62 and head - tail <= len(ring)):
         head = tail = 0
     slots = ring[np.arange(tail, head) % len(ring)].reshape(-1)
-    count = min(int(words[_OPEN_AT // 8]) & 0xFFFFFFFF, _MOST_OPEN)
-    spans_at = _OPEN_AT + _SLOT_BYTES
     name = raw[192:256].tobytes().split(b"\0", 1)[0].decode("utf-8", "replace")
-    return Ring(thread - 1, tid, name, dropped, slots, raw[spans_at : spans_at + count * _SLOT_BYTES])
+    return Ring(thread - 1, tid, name, dropped, slots, _open(raw))
+
+
+def _open(raw: Array) -> Array:
+    """The spans that a thread was in: those noted in its ring's header, less those that were left on other threads."""
+    count, _, left_count, left_taken = (int(word) for word in raw[_OPEN_AT : _OPEN_AT + 16].view("<u4"))
+    at = _OPEN_AT + _SLOT_BYTES
+    spans = raw[at : at + min(count, _MOST_OPEN) * _SLOT_BYTES]
+    pending = (left_count - left_taken) % 2**32
+    if pending > _MOST_LEFT:
+        return spans[:0]
+    at += _MOST_OPEN * _SLOT_BYTES
+    left = raw[at : at + _MOST_LEFT * 8].view("<u8")[np.arange(left_taken, left_taken + pending) % _MOST_LEFT]
+    slots = spans.reshape(-1, _SLOT_BYTES)
+    return slots[~np.isin(slots[:, :8].copy().view("<u8")[:, 0], left)].reshape(-1)
 
 
 def _take_journal(content: Array, at: int, size: int, into: list[tuple[int, Array]]) -> int:

@@ -21,7 +21,7 @@ from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.readers.shard_left import left_beside
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("XPROF_PY_KILLS", "15"))
+KILLS = int(os.environ.get("XPROF_PY_KILLS", "10"))
 
 
 def killed(folder: Path, count: int, seed: int, seconds: float = 0) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@
 #include <time.h>
 
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
-static int64_t off_ns, t0_ns, step_ns, step_at_ns;
+static int64_t off_ns, t0_ns, step_ns;
+int64_t skewclock_step_at_ns; /* a program may set it as it runs */
 static double ppm;
 
 static int64_t whole(const char *name) {
@@ -26,7 +27,7 @@ __attribute__((constructor)) static void init(void) {
     off_ns = whole("SKEW_OFF_NS");
     t0_ns = whole("SKEW_T0_NS");
     step_ns = whole("SKEW_STEP_NS");
-    step_at_ns = whole("SKEW_STEP_AT_NS");
+    skewclock_step_at_ns = whole("SKEW_STEP_AT_NS");
     ppm = value ? atof(value) : 0;
 }
 
@@ -36,7 +37,7 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
     if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
         int64_t real_ns = (int64_t)at->tv_sec * 1000000000 + at->tv_nsec;
         int64_t shown_ns = real_ns + off_ns + (int64_t)(ppm * 1e-6 * (double)(real_ns - t0_ns));
-        if (step_at_ns && real_ns >= step_at_ns) shown_ns += step_ns;
+        if (skewclock_step_at_ns && real_ns >= skewclock_step_at_ns) shown_ns += step_ns;
         at->tv_sec = shown_ns / 1000000000;
         at->tv_nsec = shown_ns % 1000000000;
     }

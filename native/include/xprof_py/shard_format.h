@@ -243,13 +243,14 @@ struct xpr_end_record {
     uint64_t hook_errors;  /* exceptions of hooks, swallowed */
     uint64_t write_errors;
     uint64_t last_errno; /* of those, 0: none */
+    uint64_t open_not_recorded; /* spans of C code that were open at the stop, begun without their site; absent in earlier files */
 };
 
 _Static_assert(sizeof(struct xpr_shard_header) == 128, "header");
 _Static_assert(sizeof(struct xpr_chunk_header) == 32, "chunk header");
 _Static_assert(sizeof(struct xpr_event) == 32 && sizeof(struct xpr_more) == 32, "slots");
 _Static_assert(sizeof(struct xpr_clock_record) == 32 && sizeof(struct xpr_losses_record) == 40, "records");
-_Static_assert(sizeof(struct xpr_end_record) == 104, "end");
+_Static_assert(sizeof(struct xpr_end_record) == 112, "end");
 _Static_assert(sizeof(struct xpr_frame_record) == 16 && sizeof(struct xpr_stack_record) == 8, "frames and stacks");
 _Static_assert(sizeof(struct xpr_sample_record) == 32 && sizeof(struct xpr_sampler_record) == 32, "samples");
 _Static_assert(sizeof(struct xpr_probe_record) == 16 && sizeof(struct xpr_exchange_record) == 88, "exchanges");

@@ -2,7 +2,7 @@
  *
  *     void work(void) {
  *         XPROF_PY_SITE(site, "forward");            XPROF_PY_SCOPE("forward");      // C++: until the block ends
- *         xprof_py_span span = xprof_py_begin();
+ *         xprof_py_span span = xprof_py_begin_at(&site);
  *         ...
  *         xprof_py_end(&site, span);
  *     }
@@ -13,9 +13,11 @@
  * xprof_py_attach() once xprof_py is imported.
  * Threads: any thread may call anything; Python's lock is neither needed nor taken. A span may end on another thread than
  * the one it began on, and belongs to the one it ends on.
- * Cost: off two loads and a branch; on two reads of the clock and one 32-byte store into the thread's own ring.
- * Losses: a span that has begun before a capture or ends after it is not recorded; what no longer fits into a thread's ring
- * is counted and shown. Compiles without warnings as C11 and C++17 on Linux with gcc or clang. */
+ * Cost: off two loads and a branch; on two reads of the clock, one 32-byte store into the thread's own ring, and one that
+ * notes that the span is open.
+ * Losses: a span that has begun before a capture is not recorded; what no longer fits into a thread's ring is counted and
+ * shown. One that is open as the capture stops, or as the process is killed, is recorded as open if it was begun with its
+ * site; of others the stop counts how many there were. Compiles without warnings as C11 and C++17 on Linux with gcc or clang. */
 #ifndef XPROF_PY_TRACE_H
 #define XPROF_PY_TRACE_H
 
@@ -38,6 +40,7 @@ typedef struct xprof_py_site {
 typedef struct xprof_py_span {
     uint64_t start;
     uint32_t capture;
+    uint32_t thread; /* that knows it as open, 0: none */
 } xprof_py_span;
 
 /* The recorder's side. A later version only adds members at the end; `bytes` tells which are there. */
@@ -45,8 +48,8 @@ struct xprof_py_trace_table {
     uint32_t version; /* 1 */
     uint32_t bytes;   /* of this struct */
     const uint32_t *active;
-    uint64_t (*now)(void);
-    void (*end)(xprof_py_site *site, uint64_t start, uint32_t capture, int64_t value);
+    xprof_py_span (*begin)(xprof_py_site *site, uint32_t capture);
+    void (*end)(xprof_py_site *site, xprof_py_span span, int64_t value);
     void (*mark)(xprof_py_site *site, int64_t value);
     void (*counter)(xprof_py_site *site, double value);
 };
@@ -88,15 +91,18 @@ static inline uint32_t xprof_py_recording(void) {
 /* With one integer argument, given at the end: XPROF_PY_SITE_KEY(site, "send", "bytes"). */
 #define XPROF_PY_SITE_KEY(variable, name, key) static xprof_py_site variable = {name, key, 0}
 
-static inline xprof_py_span xprof_py_begin(void) {
-    xprof_py_span span = {0, xprof_py_recording()};
-    if (__builtin_expect(span.capture != 0, 0)) span.start = xprof_py_trace_v1.table->now();
+/* `site`: the one that it will end with, so that it has a name while it is open; NULL: not known yet. */
+static inline xprof_py_span xprof_py_begin_at(xprof_py_site *site) {
+    xprof_py_span span = {0, xprof_py_recording(), 0};
+    if (__builtin_expect(span.capture != 0, 0)) span = xprof_py_trace_v1.table->begin(site, span.capture);
     return span;
 }
 
+static inline xprof_py_span xprof_py_begin(void) { return xprof_py_begin_at(NULL); }
+
 /* `value`: the argument of a site with a key. */
 static inline void xprof_py_end_value(xprof_py_site *site, xprof_py_span span, int64_t value) {
-    if (__builtin_expect(span.capture != 0, 0)) xprof_py_trace_v1.table->end(site, span.start, span.capture, value);
+    if (__builtin_expect(span.capture != 0, 0)) xprof_py_trace_v1.table->end(site, span, value);
 }
 
 static inline void xprof_py_end(xprof_py_site *site, xprof_py_span span) { xprof_py_end_value(site, span, 0); }
@@ -141,7 +147,7 @@ namespace xprof_py {
 /* A span until the end of the block, exceptions included. */
 class scope {
   public:
-    explicit scope(xprof_py_site &site) noexcept : site_(site), span_(xprof_py_begin()) {}
+    explicit scope(xprof_py_site &site) noexcept : site_(site), span_(xprof_py_begin_at(&site)) {}
     ~scope() { xprof_py_end(&site_, span_); }
     scope(const scope &) = delete;
     scope &operator=(const scope &) = delete;
