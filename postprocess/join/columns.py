@@ -192,9 +192,14 @@ class Events:
         found = [rows[begin[code] : begin[code + 1]] for code in wanted]
         return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
 
+    def first_row(self, lines: npt.ArrayLike) -> Int64:
+        """Per line the row at which its events begin; a line's end where the next one begins."""
+        # In the column's own type: for another one numpy would copy the whole column first.
+        return np.searchsorted(self.line, np.asarray(lines, np.int32))
+
     def rows_on(self, lines: Int64) -> Int64:
         """Rows, in order, of the events on these lines, which ascend as the events do."""
-        first, behind = np.searchsorted(self.line, lines), np.searchsorted(self.line, lines, side="right")
+        first, behind = self.first_row(lines), self.first_row(np.asarray(lines) + 1)
         found = [np.arange(low, high) for low, high in zip(first.tolist(), behind.tolist(), strict=True)]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
