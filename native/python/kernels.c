@@ -3,6 +3,7 @@
  * Ownership: results are Columns. Threading: the GIL is released while a kernel runs; the buffers are held. */
 #include "kernels/innermost.h"
 #include "kernels/place_events.h"
+#include "kernels/rows_by_code.h"
 
 #include "module.h"
 
@@ -170,7 +171,60 @@ static PyObject *all_within(PyObject *self, PyObject *args) {
     return PyBool_FromLong(within);
 }
 
+static PyObject *rows_by_code(PyObject *self, PyObject *args) {
+    PyObject *objects[2];
+    Py_buffer views[2];
+    if (!PyArg_ParseTuple(args, "OO:rows_by_code", &objects[0], &objects[1])) return NULL;
+    int held = 0;
+    PyObject *rows_column = NULL, *begin_column = NULL;
+    void *begin = NULL, *next = NULL, *rows = NULL;
+    for (; held < 2; held++)
+        if (PyObject_GetBuffer(objects[held], &views[held], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) goto release;
+    if (!is_type(&views[0], 'i') || views[1].itemsize != 1) {
+        PyErr_SetString(PyExc_TypeError, "rows_by_code: code must be int32 and keep of one byte");
+        goto release;
+    }
+    size_t count = (size_t)length_of(&views[0]), codes = (size_t)length_of(&views[1]);
+    if (count > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "rows_by_code: more than 2^31 rows");
+        goto release;
+    }
+    begin = calloc(codes + 1, sizeof(int64_t));
+    next = malloc((codes + 1) * sizeof(int64_t));
+    if (begin == NULL || next == NULL) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    int failed;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = xpr_count_codes(views[0].buf, count, views[1].buf, codes, begin);
+    if (!failed && (rows = malloc(((size_t)((int64_t *)begin)[codes] + 1) * sizeof(int32_t))) != NULL)
+        xpr_rows_by_code(views[0].buf, count, views[1].buf, codes, begin, next, rows);
+    Py_END_ALLOW_THREADS;
+    if (failed) {
+        PyErr_SetString(PyExc_ValueError, "rows_by_code: a code out of range");
+    } else if (rows == NULL) {
+        PyErr_NoMemory();
+    } else {
+        rows_column = xpr_py_column(&rows, (size_t)((int64_t *)begin)[codes], 'i');
+        begin_column = xpr_py_column(&begin, codes + 1, 'q');
+    }
+release:
+    free(begin);
+    free(next);
+    free(rows);
+    while (held > 0) PyBuffer_Release(&views[--held]);
+    PyObject *result = rows_column && begin_column ? PyTuple_Pack(2, rows_column, begin_column) : NULL;
+    Py_XDECREF(rows_column);
+    Py_XDECREF(begin_column);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"rows_by_code", rows_by_code, METH_VARARGS,
+     "rows_by_code(code, keep) -> (rows, begin)\n\n"
+     "Rows (int32) of an int32 column by code and then in order; those of code c are begin[c] (int64) to begin[c + 1].\n"
+     "`keep`: a byte per code, 0 leaves its rows out. Raises TypeError and ValueError for what does not fit together."},
     {"place_events", place_events, METH_VARARGS,
      "place_events(line, metadata, start_ps, duration_ps, line_base_ps, name_of_metadata)\n"
      "-> (name, in_order, negative, end_ps)\n\n"
