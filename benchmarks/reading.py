@@ -4,10 +4,10 @@
         python benchmarks/reading.py SOURCE.xplane.pb[.gz] [--repeats 5] [--only decode analyze kineto]
 
 SOURCE is a capture of JAX on a CPU with its Python tracer on; longer ones are made of it (long_capture.py).
-XPROF_PY_PEERS_PYTHON names a Python with `xprof`, XPROF_PY_XPROF_RS the program `xprof-rs`, XPROF_PY_HTA_PYTHON a Python
-with HolisticTraceAnalysis; peers without one are left out, and said so. Every reading is a process of its own; the two
-sides take turns, and the least of all repeats counts: what a loaded machine adds, it adds to either. CPU seconds are
-those of the whole process and its children; of `decode` and `kineto`, where one function is compared with another, they
+XPROF_PY_PEERS_PYTHON names a Python with `xprof`, XPROF_PY_XPROF_RS the program `xprof-rs`, XPROF_PY_HTA_PYTHON a
+Python with HolisticTraceAnalysis; peers without one are left out, and said so. Every reading is a process of its own;
+the two sides take turns, and the least of all repeats counts: what a loaded machine adds, it adds to either. CPU
+seconds are those of the whole process; of `decode` and `kineto`, where one function is compared with another, they
 leave out the imports.
 """
 
