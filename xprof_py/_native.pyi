@@ -111,3 +111,9 @@ def fit_line(
     /,
 ) -> tuple[float, float, float, float, float, float]:
     """Fit the line of largest margin between bounds (native/kernels/envelope.h)."""
+
+def place_events(
+    line: Any, metadata: Any, start_ps: Any, duration_ps: Any, line_base_ps: Any, name_of_metadata: Any, /
+) -> tuple[Column, bool, int, int]: ...
+def all_within(column: Any, limit: int, /) -> bool: ...
+def rows_by_code(code: Any, keep: Any, /) -> tuple[Column, Column]: ...

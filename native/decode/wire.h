@@ -38,7 +38,28 @@ static inline bool xpr_wire_fail(const xpr_wire *w, const uint8_t *at, const cha
     return false;
 }
 
+/* The seven low bits of each of eight bytes, the first lowest, as one number. */
+static inline uint64_t xpr_sevens(uint64_t word) {
+    word = (word & UINT64_C(0x007f007f007f007f)) | (word & UINT64_C(0x7f007f007f007f00)) >> 1;
+    word = (word & UINT64_C(0x00003fff00003fff)) | (word & UINT64_C(0x3fff00003fff0000)) >> 2;
+    return (word & UINT64_C(0x000000000fffffff)) | (word & UINT64_C(0x0fffffff00000000)) >> 4;
+}
+
 static inline bool xpr_wire_long_varint(xpr_wire *w, uint64_t *value) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    /* Times are numbers of six to eight bytes: these are read at once. */
+    if (w->end - w->at >= 8) {
+        uint64_t word;
+        memcpy(&word, w->at, 8);
+        uint64_t last = ~word & UINT64_C(0x8080808080808080);
+        if (last) {
+            last &= -last;
+            *value = xpr_sevens(word & (last - 1));
+            w->at += (__builtin_ctzll(last) >> 3) + 1;
+            return true;
+        }
+    }
+#endif
     uint64_t result = 0;
     const uint8_t *at = w->at;
     for (unsigned shift = 0; shift < 70; shift += 7) {

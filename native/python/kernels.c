@@ -2,6 +2,8 @@
  *
  * Ownership: results are Columns. Threading: the GIL is released while a kernel runs; the buffers are held. */
 #include "kernels/innermost.h"
+#include "kernels/place_events.h"
+#include "kernels/rows_by_code.h"
 
 #include "module.h"
 
@@ -89,7 +91,147 @@ release:
     return result;
 }
 
+enum { LINE, METADATA, START, DURATION, LINE_BASE, NAME_OF_METADATA, EVENT_BUFFERS };
+static const char event_types[EVENT_BUFFERS + 1] = "iiqqqi";
+
+static PyObject *place_events(PyObject *self, PyObject *args) {
+    PyObject *objects[EVENT_BUFFERS];
+    if (!PyArg_ParseTuple(args, "OOOOOO:place_events", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
+                          &objects[5]))
+        return NULL;
+    Py_buffer views[EVENT_BUFFERS];
+    int held = 0;
+    PyObject *result = NULL;
+    void *name = NULL;
+    for (; held < EVENT_BUFFERS; held++) {
+        int flags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (held == START || held == DURATION ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(objects[held], &views[held], flags) < 0) goto release;
+        if (!is_type(&views[held], event_types[held])) {
+            PyErr_Format(PyExc_TypeError, "place_events: buffer %d is not of type '%c'", held, event_types[held]);
+            held++;
+            goto release;
+        }
+    }
+    size_t count = (size_t)length_of(&views[LINE]);
+    for (int i = METADATA; i <= DURATION; i++)
+        if ((size_t)length_of(&views[i]) != count) {
+            PyErr_SetString(PyExc_ValueError, "place_events: event columns differ in length");
+            goto release;
+        }
+    name = malloc(count ? count * sizeof(int32_t) : 1);
+    if (name == NULL) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    xpr_events_to_place events = {views[LINE].buf,
+                                  views[METADATA].buf,
+                                  views[START].buf,
+                                  views[DURATION].buf,
+                                  name,
+                                  count,
+                                  views[LINE_BASE].buf,
+                                  (size_t)length_of(&views[LINE_BASE]),
+                                  views[NAME_OF_METADATA].buf,
+                                  (size_t)length_of(&views[NAME_OF_METADATA])};
+    xpr_placed_events placed;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = xpr_place_events(&events, &placed);
+    Py_END_ALLOW_THREADS;
+    if (failed) {
+        PyErr_SetString(PyExc_ValueError, "place_events: an event of no line or without metadata");
+        goto release;
+    }
+    PyObject *names = xpr_py_column(&name, count, 'i');
+    if (names)
+        result = Py_BuildValue("NNnL", names, PyBool_FromLong(placed.in_order), (Py_ssize_t)placed.negative,
+                               (long long)placed.end_ps);
+release:
+    free(name);
+    while (held > 0) PyBuffer_Release(&views[--held]);
+    return result;
+}
+
+static PyObject *all_within(PyObject *self, PyObject *args) {
+    Py_buffer view;
+    PyObject *object;
+    long long limit;
+    if (!PyArg_ParseTuple(args, "OL:all_within", &object, &limit)) return NULL;
+    if (PyObject_GetBuffer(object, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) return NULL;
+    if (!is_type(&view, 'q')) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_TypeError, "all_within: the column is not int64");
+        return NULL;
+    }
+    bool within;
+    Py_BEGIN_ALLOW_THREADS;
+    within = xpr_all_within(view.buf, (size_t)length_of(&view), limit);
+    Py_END_ALLOW_THREADS;
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(within);
+}
+
+static PyObject *rows_by_code(PyObject *self, PyObject *args) {
+    PyObject *objects[2];
+    Py_buffer views[2];
+    if (!PyArg_ParseTuple(args, "OO:rows_by_code", &objects[0], &objects[1])) return NULL;
+    int held = 0;
+    PyObject *rows_column = NULL, *begin_column = NULL;
+    void *begin = NULL, *next = NULL, *rows = NULL;
+    for (; held < 2; held++)
+        if (PyObject_GetBuffer(objects[held], &views[held], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) goto release;
+    if (!is_type(&views[0], 'i') || views[1].itemsize != 1) {
+        PyErr_SetString(PyExc_TypeError, "rows_by_code: code must be int32 and keep of one byte");
+        goto release;
+    }
+    size_t count = (size_t)length_of(&views[0]), codes = (size_t)length_of(&views[1]);
+    if (count > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "rows_by_code: more than 2^31 rows");
+        goto release;
+    }
+    begin = calloc(codes + 1, sizeof(int64_t));
+    next = malloc((codes + 1) * sizeof(int64_t));
+    if (begin == NULL || next == NULL) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    int failed;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = xpr_count_codes(views[0].buf, count, views[1].buf, codes, begin);
+    if (!failed && (rows = malloc(((size_t)((int64_t *)begin)[codes] + 1) * sizeof(int32_t))) != NULL)
+        xpr_rows_by_code(views[0].buf, count, views[1].buf, codes, begin, next, rows);
+    Py_END_ALLOW_THREADS;
+    if (failed) {
+        PyErr_SetString(PyExc_ValueError, "rows_by_code: a code out of range");
+    } else if (rows == NULL) {
+        PyErr_NoMemory();
+    } else {
+        rows_column = xpr_py_column(&rows, (size_t)((int64_t *)begin)[codes], 'i');
+        begin_column = xpr_py_column(&begin, codes + 1, 'q');
+    }
+release:
+    free(begin);
+    free(next);
+    free(rows);
+    while (held > 0) PyBuffer_Release(&views[--held]);
+    PyObject *result = rows_column && begin_column ? PyTuple_Pack(2, rows_column, begin_column) : NULL;
+    Py_XDECREF(rows_column);
+    Py_XDECREF(begin_column);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"rows_by_code", rows_by_code, METH_VARARGS,
+     "rows_by_code(code, keep) -> (rows, begin)\n\n"
+     "Rows (int32) of an int32 column by code and then in order; those of code c are begin[c] (int64) to begin[c + 1].\n"
+     "`keep`: a byte per code, 0 leaves its rows out. Raises TypeError and ValueError for what does not fit together."},
+    {"place_events", place_events, METH_VARARGS,
+     "place_events(line, metadata, start_ps, duration_ps, line_base_ps, name_of_metadata)\n"
+     "-> (name, in_order, negative, end_ps)\n\n"
+     "The events of an XSpace on one time axis, in place (native/kernels/place_events.h). Times int64, the rest int32.\n"
+     "Raises TypeError and ValueError for columns that do not fit together."},
+    {"all_within", all_within, METH_VARARGS,
+     "all_within(column, limit) -> bool\n\nWhether all values of an int64 column are above -limit and below limit."},
     {"innermost", innermost, METH_VARARGS,
      "innermost(start_ps, end_ps, name, first, count, name_says, special_rows, special_says, more_start_ps,\n"
      "          more_end_ps, more_event, more_says, keep_start_ps, keep_end_ps, strong, join_alike)\n"

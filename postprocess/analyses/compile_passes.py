@@ -30,10 +30,10 @@ def partial(profile: Profile) -> pa.Table:
     events = Events.of(profile)
     passes = np.zeros(events.count, np.bool_)
     for line in compiling:
-        passes[slice(*np.searchsorted(events.line, [line, line + 1]))] = True
+        passes[slice(*events.first_row([line, line + 1]))] = True
     for call in events.rows_named(host_names.COMPILE_CALL):
         # Sorted by line and start: what the call holds are the next rows.
-        of_line = int(np.searchsorted(events.line, events.line[call], side="right"))
+        of_line = int(events.first_row(events.line[call] + 1))
         starts = events.start_ps[call + 1 : of_line]
         last = call + 1 + int(np.searchsorted(starts, events.end_ps[call], side="left"))
         passes[call + 1 : last] = True

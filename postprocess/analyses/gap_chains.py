@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,10 @@ def partial(profile: Profile) -> pa.Table:
     place = gap - np.repeat(*_first_gap(window[rows], gap))
     chain = _Chain(profile)
     out: list[dict[str, Any]] = [
-        {"host": profile.host, "step": int(step[i]), "gap": int(place[i]), "pieces": 1, **chain.of(row)}
-        for i, row in zip(np.flatnonzero(shown), gaps.take(pa.array(rows[shown])).to_pylist(), strict=True)
+        {"host": profile.host, "step": of, "gap": at, "pieces": 1, **row}
+        for of, at, row in zip(
+            step[shown].tolist(), place[shown].tolist(), chain.of(gaps.take(pa.array(rows[shown]))), strict=True
+        )
     ]
     left = gaps.take(pa.array(rows[~shown]))
     cause = left["cause"].combine_chunks().dictionary_encode()
@@ -183,24 +186,46 @@ class _Chain:
         self._file, self._files = dictionary(hlo, "file")
         self._line = integers(hlo, "source_line", 0)
 
-    def of(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The columns of _SCHEMA that one row of gaps says."""
+    def of(self, gaps: pa.Table) -> list[dict[str, Any]]:
+        """The columns of _SCHEMA that rows of the table gaps say."""
         said = ("lane", "start_ps", "end_ps", "cause", "length_ps", "cause_step", "evidence")
-        out = {name: row[name] for name in said}
-        if row["event"] is not None:
-            out |= self._evidence(row["event"], row["cause"])
-        after, run = self._neighbours(row, out)
-        if row["launch"] is not None:
-            run = self._run_of.get((row["lane"], row["launch"]), run)
-            launch = self._launches[row["launch"]]
+        before, after = self._neighbours(integers(gaps, "lane"), integers(gaps, "end_ps"))
+        found = [
+            {**dict(zip(said, row, strict=True)), **self._described(ended, ending, launch, row[0])}
+            for *row, launch, ended, ending in zip(
+                *(gaps[name].to_pylist() for name in said),
+                gaps["launch"].to_pylist(),
+                before.tolist(),
+                after.tolist(),
+                strict=True,
+            )
+        ]
+        event = integers(gaps, "event")
+        rows = np.flatnonzero(event >= 0)
+        for row, evidence in zip(rows.tolist(), self._evidence(event[rows], gaps["cause"].take(rows)), strict=True):
+            found[row] |= evidence
+        return found
+
+    def _described(self, before: int, after: int, launch: int | None, lane: int) -> dict[str, Any]:
+        """What is known of the ops around a gap (rows of the leaves, -1 where there is none) and of its launch."""
+        out: dict[str, Any] = {}
+        run = -1
+        if before >= 0:
+            out["before_op"], out["before_source"] = self._op(before)
+        if after >= 0:
+            out["after_op"], out["after_source"] = self._op(after)
+            run = int(self._op_run[after])
+        if launch is not None:
+            run = self._run_of.get((lane, launch), run)
+            launched = self._launches[launch]
             out |= {
-                "program": launch["name"],
-                "thread": self._lines[launch["line"]],
-                "launch_start_ps": launch["start_ps"],
-                "launch_end_ps": launch["end_ps"],
-                "launch_step": launch["step"],
+                "program": launched["name"],
+                "thread": self._lines[launched["line"]],
+                "launch_start_ps": launched["start_ps"],
+                "launch_end_ps": launched["end_ps"],
+                "launch_step": launched["step"],
             }
-        if after and run >= 0:
+        if after >= 0 and run >= 0:
             described = self._runs[run]
             out["join"] = described["join"]
             if described["program"] is not None:
@@ -208,20 +233,19 @@ class _Chain:
                 out["program_source"] = self._program_source.get(described["program"])
         return out
 
-    def _neighbours(self, row: dict[str, Any], out: dict[str, Any]) -> tuple[bool, int]:
-        """Writes the ops around the gap; returns (whether one follows, its run or -1)."""
-        starts = self._op_start.get(row["lane"])
-        if starts is None:
-            return False, -1
-        # No leaf runs in a gap: the next op to start ends it, wherever the window cut the gap.
-        place = int(np.searchsorted(starts, row["end_ps"], side="left"))
-        if place > 0:
-            out["before_op"], out["before_source"] = self._op(int(self._op_row[row["lane"]][place - 1]))
-        if place == len(starts):
-            return False, -1
-        after = int(self._op_row[row["lane"]][place])
-        out["after_op"], out["after_source"] = self._op(after)
-        return True, int(self._op_run[after])
+    def _neighbours(self, lane: Int64, end_ps: Int64) -> tuple[Int64, Int64]:
+        """Per gap the op before and the op behind it, -1 without.
+
+        No leaf runs in a gap: the next op to start ends it, wherever the window cut the gap.
+        """
+        before, after = np.full(len(lane), -1, np.int64), np.full(len(lane), -1, np.int64)
+        for one, starts in self._op_start.items():
+            mine = np.flatnonzero(lane == one)
+            place = np.searchsorted(starts, end_ps[mine], side="left")
+            op, some, more = self._op_row[one], place > 0, place < len(starts)
+            before[mine[some]] = op[place[some] - 1]
+            after[mine[more]] = op[place[more]]
+        return before, after
 
     def _op(self, op: int) -> tuple[str, str | None]:
         hlo = int(self._op_hlo[op])
@@ -237,38 +261,45 @@ class _Chain:
         most = int(shared.argmax())
         return self._compile_function[most] if 2 * int(shared[most]) > end - start else None
 
-    def _calling(self, event: int) -> str | None:
-        """The jitted function whose call encloses the event on its thread; the outermost one."""
+    def _calling(self, event: Int64) -> Int64:
+        """Per event the call of a jitted function that encloses it on its thread, the outermost one; -1 without."""
         events = self._events
-        calls = self._calls.get(int(events.line[event]))
-        if calls is None:
-            return None
-        place = int(np.searchsorted(events.start_ps[calls], events.start_ps[event], side="right")) - 1
-        if place < 0 or events.end_ps[calls[place]] < events.end_ps[event]:
-            return None
-        called = host_names.JIT_CALL.match(events.names[events.name[calls[place]]])
-        return called["function"] if called else None
+        found = np.full(len(event), -1, np.int64)
+        for line, calls in self._calls.items():
+            mine = np.flatnonzero(events.line[event] == line)
+            place = np.searchsorted(events.start_ps[calls], events.start_ps[event[mine]], side="right") - 1
+            inside = (place >= 0) & (events.end_ps[calls[place]] >= events.end_ps[event[mine]])
+            found[mine[inside]] = calls[place[inside]]
+        return found
 
-    def _evidence(self, event: int, cause: str) -> dict[str, Any]:
+    def _evidence(self, event: Int64, cause: pa.ChunkedArray) -> Iterator[dict[str, Any]]:
+        """What the event says that is the evidence for each cause."""
         events = self._events
-        name = events.names[events.name[event]]
-        line, start = int(events.line[event]), int(events.start_ps[event])
-        duration = int(events.end_ps[event]) - start
-        function = self._compiled.get((line, start, duration))
-        if function is None and cause == "compiler":
-            function = self._compiling(start, start + duration)
-        frame = _FRAME.match(name)
-        if function is None and cause in ("host", "compiler"):
-            function = self._calling(event)
-        source = None
-        stated, text = events.argument_of("source", np.array([event]))
-        if stated[0]:
-            source = events.text_of(int(text[0]))
-        elif frame is not None:
-            source = frame["where"]
-        elif function:
-            source = self._function_source.get(host_names.function_name(function))
-        return {"function": function, "source": source, "event_start_ps": start, "event_duration_ps": duration}
+        stated, text = events.argument_of("source", event)
+        columns = (events.line, events.start_ps, events.end_ps, events.name)
+        for line, start, end, code, calling, why, states, said in zip(
+            *(column[event].tolist() for column in columns),
+            self._calling(event).tolist(),
+            cause.to_pylist(),
+            stated.tolist(),
+            text.tolist(),
+            strict=True,
+        ):
+            function = self._compiled.get((line, start, end - start))
+            if function is None and why == "compiler":
+                function = self._compiling(start, end)
+            if function is None and why in ("host", "compiler") and calling >= 0:
+                called = host_names.JIT_CALL.match(events.names[events.name[calling]])
+                function = called["function"] if called else None
+            frame = _FRAME.match(events.names[code])
+            source = None
+            if states:
+                source = events.text_of(said)
+            elif frame is not None:
+                source = frame["where"]
+            elif function:
+                source = self._function_source.get(host_names.function_name(function))
+            yield {"function": function, "source": source, "event_start_ps": start, "event_duration_ps": end - start}
 
 
 def merge(a: pa.Table, b: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ which the steps do most of them. Sums are exact; a number is in a sum where it i
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.hlo.peaks import peaks_of
-from xprof_py.postprocess.join.columns import integers
+from xprof_py.postprocess.join.columns import distinct, integers
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
 
@@ -73,19 +73,26 @@ def partial(profile: Profile) -> pa.Table:
         elif tokens is not None and per_token is not None:
             add(step, model_flops=round(tokens * per_token), model_flops_known=1, per_token=1)
     devices = profile["lanes"]["device"].to_pylist()
-    for kind, step, lane, start, end in zip(
-        *(profile["windows"][name].to_pylist() for name in ("kind", "step", "lane", "start_ps", "end_ps")), strict=True
-    ):
-        if kind == "step" and lane < len(devices) and devices[lane] != NO_DEVICE:
-            add(step, device_ps=end - start)
+    windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
+    of_step, lane, start, end = (integers(windows, name) for name in ("step", "lane", "start_ps", "end_ps"))
+    on_device = np.array([name != NO_DEVICE for name in devices] or [False], np.bool_)
+    timed = (lane < len(devices)) & on_device[np.minimum(lane, len(on_device) - 1)]
+    device_ps = np.zeros(len(names), np.int64)
+    np.add.at(device_ps, of_step[timed], (end - start)[timed])
+    for step in np.unique(of_step[timed]).tolist():
+        add(step, device_ps=int(device_ps[step]))
     costs = {row["program"]: row for row in profile["program_costs"].to_pylist()}
-    for program, step in zip(profile["runs"]["program"].to_pylist(), profile["runs"]["step"].to_pylist(), strict=True):
-        if step is not None:
-            cost = costs.get(program)
+    run_step, run_program = integers(profile["runs"], "step"), integers(profile["runs"], "program")
+    first, kind = distinct(run_step, run_program)
+    # Flops of a program times its runs leave 64 bits: these are Python's integers.
+    for at, runs in zip(first.tolist(), np.bincount(kind, minlength=len(first)).tolist(), strict=True):
+        if run_step[at] >= 0:
+            cost = costs.get(int(run_program[at]))
             known = cost is not None and not cost["unknown_flops_ops"]
-            add(step, runs=1, runs_known=int(known), hlo_flops=cost["flops"] if known and cost is not None else 0)
-    for step, matmul_type, peak, flops in _matmuls(profile, devices):
-        add(step, matmul_type, peak, matmul_flops=flops)
+            flops = cost["flops"] * runs if known and cost is not None else 0
+            add(int(run_step[at]), runs=runs, runs_known=runs if known else 0, hlo_flops=flops)
+    for key, flops in _matmuls(profile, devices, list(zip(names, phases, strict=True))).items():
+        sums.setdefault(key, Counter()).update(matmul_flops=flops)
     rows = [
         {
             **dict(zip(KEYS, key, strict=True)),
@@ -96,22 +103,32 @@ def partial(profile: Profile) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-def _matmuls(profile: Profile, devices: list[str]) -> list[tuple[int, str, int, int]]:
-    """(step, type, peak of its device or 0, flops) of the executed leaves with matrix products, one row per kind."""
+def _matmuls(
+    profile: Profile, devices: list[str], steps: list[tuple[str, str]]
+) -> dict[tuple[str, str, str, int], int]:
+    """(name, phase, type, peak of its device or 0) -> flops of the executed leaves with matrix products.
+
+    ``steps``: name and phase of each.
+    """
     ops = profile["ops"].filter(profile["ops"]["leaf"])
     run, hlo_op, lane = (integers(ops, name) for name in ("run", "hlo_op", "lane"))
     step_of_run = integers(profile["runs"], "step")
     costs = {row["op"]: row for row in profile["hlo_costs"].to_pylist() if row["matmul_flops"]}
     joined = (run >= 0) & np.isin(hlo_op, np.array(list(costs), np.int64))
     step = step_of_run[run[joined]] if joined.any() else run[joined]
-    kinds = np.stack((step, hlo_op[joined], lane[joined]), axis=1)
-    kinds, count = np.unique(kinds[step >= 0], axis=0, return_counts=True)
+    # Steps have few names and phases.
+    number: dict[tuple[str, str], int] = {}
+    named = np.array([number.setdefault(key, len(number)) for key in steps] or [0], np.int64)
+    label = list(number)
+    columns = [column[step >= 0] for column in (named[step], hlo_op[joined], lane[joined])]
+    first, kind = distinct(*columns)
     peaks = [peaks_of(profile, device) for device in devices]
-    out = []
-    for (at, op, on), times in zip(kinds.tolist(), count.tolist(), strict=True):
+    out: dict[tuple[str, str, str, int], int] = defaultdict(int)
+    rows = zip(*(column[first].tolist() for column in columns), strict=True)
+    for (name, op, on), times in zip(rows, np.bincount(kind, minlength=len(first)).tolist(), strict=True):
         cost, known = costs[op], peaks[on]
         rate = known.matmul_flops_per_s(cost["matmul_type"]) if known is not None else None
-        out.append((at, cost["matmul_type"], rate or 0, cost["matmul_flops"] * times))
+        out[(*label[name], cost["matmul_type"], rate or 0)] += cost["matmul_flops"] * times
     return out
 
 

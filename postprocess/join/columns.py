@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from xprof_py import _native
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import ArgKind
 
@@ -83,6 +84,12 @@ def distinct(*columns: Int64) -> tuple[Int64, Int64]:
     return order[new], group
 
 
+def _rows_by_code(code: Int32, keep: Bool) -> tuple[Int32, Int64]:
+    """(rows by code and then in order, where each code's begin); codes that are not kept have none."""
+    rows, begin = _native.rows_by_code(np.ascontiguousarray(code), keep)
+    return np.asarray(rows), np.asarray(begin)
+
+
 class Events:
     """Columns of ``profile["events"]``: line, name (codes into ``names``), kind, times in ps."""
 
@@ -115,6 +122,7 @@ class Events:
         self._arg_kind = _plain(args, "kind")
         self._arg_value = integers(args, "value")
         self._keys = {key: code for code, key in enumerate(keys)}
+        self._key_count = len(keys)
         self._texts = profile["texts"]["text"]
         self._having: dict[str, tuple[Int64, Int64]] = {}
 
@@ -122,7 +130,7 @@ class Events:
         """(rows, values) of the events with argument ``key``, in order: raw 64 bits, the first of repeated ones."""
         if key not in self._having:
             code = self._keys.get(key)
-            args = np.flatnonzero(self._arg_key == code) if code is not None else np.empty(0, np.int64)
+            args = self._args_of(code) if code is not None else np.empty(0, np.int32)
             rows = self._arg_event[args]
             if len(rows) and not (rows[1:] > rows[:-1]).all():
                 rows, first = np.unique(rows, return_index=True)
@@ -173,15 +181,18 @@ class Events:
         return np.fromiter((bool(test(name)) for name in self.names), dtype=np.bool_, count=len(self.names))
 
     @cached_property
-    def _by_name(self) -> tuple[Int64, Int64]:
+    def _by_name(self) -> tuple[Int32, Int64]:
         """(rows of events that are no Python frames by name and then in order, where each name's begin)."""
-        is_frame = self.verdicts(lambda name: name.startswith(FRAME))
-        rows = np.flatnonzero(~is_frame[self.name]) if is_frame.any() else np.arange(self.count)
-        code = self.name[rows]
-        # Numbers of 16 bits are sorted by counting.
-        order = np.argsort(code.astype(np.uint16) if len(self.names) < 1 << 16 else code, kind="stable")
-        counts = np.bincount(code, minlength=len(self.names))
-        return rows[order], np.concatenate(([0], np.cumsum(counts)))
+        return _rows_by_code(self.name, ~self.verdicts(lambda name: name.startswith(FRAME)))
+
+    def _args_of(self, code: int) -> Int32:
+        """Rows of the arguments with this key, in order."""
+        rows, begin = self._by_key
+        return rows[begin[code] : begin[code + 1]]
+
+    @cached_property
+    def _by_key(self) -> tuple[Int32, Int64]:
+        return _rows_by_code(self._arg_key, np.ones(self._key_count, np.bool_))
 
     def rows_where(self, test: Callable[[str], object]) -> Int64:
         """Rows, in order, of the events whose name passes ``test``; the test runs once per distinct name."""
@@ -190,11 +201,16 @@ class Events:
             return np.flatnonzero(self.matching(test))
         rows, begin = self._by_name
         found = [rows[begin[code] : begin[code + 1]] for code in wanted]
-        return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+        return np.sort(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
+
+    def first_row(self, lines: npt.ArrayLike) -> Int64:
+        """Per line the row at which its events begin; a line's end where the next one begins."""
+        # In the column's own type: for another one numpy would copy the whole column first.
+        return np.searchsorted(self.line, np.asarray(lines, np.int32))
 
     def rows_on(self, lines: Int64) -> Int64:
         """Rows, in order, of the events on these lines, which ascend as the events do."""
-        first, behind = np.searchsorted(self.line, lines), np.searchsorted(self.line, lines, side="right")
+        first, behind = self.first_row(lines), self.first_row(np.asarray(lines) + 1)
         found = [np.arange(low, high) for low, high in zip(first.tolist(), behind.tolist(), strict=True)]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 

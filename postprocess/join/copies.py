@@ -126,7 +126,7 @@ def _first_row_after(events: Events, rows: Int64) -> Int64:
     out = np.empty(len(rows), np.int64)
     lines = events.line[rows]
     for line in np.unique(lines).tolist():
-        low, high = np.searchsorted(events.line, [line, line + 1])
+        low, high = events.first_row([line, line + 1])
         mine = lines == line
         out[mine] = low + np.searchsorted(events.start_ps[low:high], events.end_ps[rows[mine]])
     return out

@@ -17,6 +17,9 @@ from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, d
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
+Edges = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+_NEVER = int(np.iinfo(np.int64).max)
+
 NO_DEVICE = "host"
 """The lane of a process without a device: the windows of its steps are gaps of the host."""
 
@@ -217,31 +220,79 @@ def _first_consumer_start(profile: Profile, ops: DeviceOps, asked: Bool) -> Int6
 
     2**63 - 1 for the others, and where nothing reads it.
     """
-    first = np.full(len(ops.event), np.iinfo(np.int64).max)
+    first = np.full(len(ops.event), _NEVER)
     edges = _data_edges(profile)
     known = np.flatnonzero(ops.hlo_op >= 0)
-    producers = np.flatnonzero((ops.hlo_op >= 0) & asked)
-    if not len(edges) or not len(producers):
+    if not len(edges) or not asked[known].any():
         return first
+    program = ops.run_program[ops.run[known]]
+    order = np.argsort(program, kind="stable")
+    cuts = np.flatnonzero(np.diff(program[order])) + 1
+    for rows in np.split(known[order], cuts):
+        ran = np.zeros(profile["hlo_ops"].num_rows, np.bool_)
+        ran[ops.hlo_op[rows]] = True
+        mine = edges[ran[edges].all(axis=1)]
+        columns = (ops.run[rows], ops.hlo_op[rows], ops.start_ps[rows])
+        found = first_reads_once(*columns, mine)
+        if found is None:
+            found = first_reads(*columns, mine)
+        first[rows] = np.where(asked[rows], found, _NEVER)
+    return first
+
+
+def first_reads_once(run: Int64, op: Int64, start_ps: Int64, edges: Edges) -> Int64 | None:
+    """The same as first_reads where each run executed each op once at most, and most of them; None where not.
+
+    The starts of an op are then a row with a place per run, and an edge compares two rows.
+    """
+    op_place, run_place = _numbered(op), _numbered(run)
+    ops, runs = int(op_place[op].max()) + 1, int(run_place[run].max()) + 1
+    if ops * runs > 4 * len(op):
+        return None
+    slot = op_place[op] * runs + run_place[run]
+    starts = np.full((ops, runs), _NEVER)
+    starts.ravel()[slot] = start_ps
+    if np.count_nonzero(starts != _NEVER) != len(op):
+        return None
+    found = np.full((ops, runs), _NEVER)
+    for producer, consumer in op_place[edges].tolist():
+        read = np.where(starts[consumer] >= starts[producer], starts[consumer], _NEVER)
+        np.minimum(found[producer], read, out=found[producer])
+    return found.ravel()[slot]
+
+
+def _numbered(values: Int64) -> Int64:
+    """Per number up to the largest of ``values``, which one it is of those that there are."""
+    there = np.zeros(int(values.max()) + 1, np.int64)
+    there[values] = 1
+    return np.cumsum(there) - 1
+
+
+def first_reads(run: Int64, op: Int64, start_ps: Int64, edges: Edges) -> Int64:
+    """Per execution the start of the first one of its run, not before it, of an op that reads its result.
+
+    ``run``, ``op``, ``start_ps``: of each execution; ``edges``: (producer, consumer) ops. 2**63 - 1 where nothing does.
+    """
+    first = np.full(len(op), _NEVER)
     consumers = edges[np.argsort(edges[:, 0], kind="stable")]
-    low = np.searchsorted(consumers[:, 0], ops.hlo_op[producers], side="left")
-    high = np.searchsorted(consumers[:, 0], ops.hlo_op[producers], side="right")
+    low = np.searchsorted(consumers[:, 0], op, side="left")
+    high = np.searchsorted(consumers[:, 0], op, side="right")
     count = high - low
-    owner = np.repeat(producers, count)
+    owner = np.repeat(np.arange(len(op)), count)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     reader = consumers[np.repeat(low, count) + offset, 1]
-    # An execution is (run, instruction) and its start. In a loop the k-th one is read by the first that follows it:
-    # what is looked for is sorted in among what there is, before executions of the same start.
-    width = profile["hlo_ops"].num_rows
-    key = np.concatenate((ops.run[known] * width + ops.hlo_op[known], ops.run[owner] * width + reader))
-    start = np.concatenate((ops.start_ps[known], ops.start_ps[owner]))
-    there = np.arange(len(key)) < len(known)
+    # In a loop the k-th execution is read by the first that follows it: what is looked for is sorted in among what
+    # there is, before executions of the same start.
+    width = int(max(op.max(), edges.max(initial=0))) + 1
+    key = np.concatenate((run * width + op, run[owner] * width + reader))
+    start = np.concatenate((start_ps, start_ps[owner]))
+    there = np.arange(len(key)) < len(op)
     order = np.lexsort((there, start, key))
     place = np.empty(len(key), np.int64)
     place[order] = np.cumsum(there[order])
     execution = order[there[order]]
-    next_one = execution[np.minimum(place[len(known) :], len(known) - 1)]
-    found = (place[len(known) :] < len(known)) & (key[next_one] == key[len(known) :])
+    next_one = execution[np.minimum(place[len(op) :], len(op) - 1)]
+    found = (place[len(op) :] < len(op)) & (key[next_one] == key[len(op) :])
     np.minimum.at(first, owner[found], start[next_one[found]])
     return first
 
@@ -249,7 +300,7 @@ def _first_consumer_start(profile: Profile, ops: DeviceOps, asked: Bool) -> Int6
 _TRANSPARENT = frozenset({"tuple", "get-tuple-element", "bitcast", "optimization-barrier", "copy-done"})
 
 
-def _data_edges(profile: Profile) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _data_edges(profile: Profile) -> Edges:
     """(producer, consumer) rows of hlo_ops, with opcodes that execute nothing seen through."""
     table = profile["hlo_operands"]
     consumer, producer = integers(table, "op"), integers(table, "operand")

@@ -101,7 +101,7 @@ class _Reader:
         self.events = events
         lines = profile["lines"]
         self.planes, self.line_names = lines["plane"].to_pylist(), lines["name"].to_pylist()
-        self.count = np.diff(np.searchsorted(events.line, np.arange(len(self.planes) + 1)))
+        self.count = np.diff(events.first_row(np.arange(len(self.planes) + 1)))
         roles = [_role(plane, name) for plane, name in zip(self.planes, self.line_names, strict=True)]
         self.role = np.array(roles or np.zeros(0), np.int64)
         working = (self.role > 0) & (self.role != _Role.NOTES) & (self.count > 0)

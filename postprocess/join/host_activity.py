@@ -250,7 +250,7 @@ class HostActivity:
         """What of ``asked`` spans cover."""
         events = self._events
         lines = self._lines_of(thread)
-        slices = [np.searchsorted(events.line, [line, line + 1]) for line in lines.tolist()]
+        slices = [events.first_row([line, line + 1]) for line in lines.tolist()]
         first, behind = slices[0] if slices else (0, 0)
         # An open span is as long as the capture, but is not sorted by it: such a line is put in order with the others.
         if (events.duration_ps[first:behind] < 0).any():

@@ -49,14 +49,16 @@ def match_steps(processes: Sequence[Endpoints], collectives: Collectives) -> Mat
     for process, mine in zip(processes, moved, strict=True):
         if not mine:
             continue
-        seen = [keys[key] for key in mine]
+        here = set(mine)
+        seen = [keys[key] for key in here]
+        first, last = min(seen), max(seen)
         for key, number in keys.items():
-            if key in mine:
+            if key in here:
                 continue
             why = "it was not marked there"
-            if number < min(seen):
+            if number < first:
                 why = "its capture began later"
-            elif number > max(seen):
+            elif number > last:
                 why = "its capture ended before"
             missing.append((key, process.host, why))
     own_to_job = {p.host: dict(zip(own[i], moved[i], strict=True)) for i, p in enumerate(processes)}

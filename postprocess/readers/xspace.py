@@ -302,37 +302,42 @@ class _XSpaceReader:
         metadata: _I32 = self.column("events", "metadata")
         start_ps: _I64 = self.column("events", "offset_ps")
         duration_ps: _I64 = self.column("events", "duration_ps")
-        lost = self.lost_events(start_ps, duration_ps, np.repeat(~sound_lines, counts))
-        start_ps += np.repeat(line_base_ps, counts)
-        self.place_on_device_clock(start_ps, duration_ps)
-        negative = int(np.count_nonzero(duration_ps < 0))
+        lost = self.lost_events(start_ps, duration_ps, sound_lines, counts)
+        if self.key_number("device_offset_ps") >= 0:
+            start_ps += np.repeat(line_base_ps, counts)
+            self.place_on_device_clock(start_ps, duration_ps)
+            line_base_ps = np.zeros_like(line_base_ps)
+        name_of_metadata: _I32 = self.column("event_metadata", "name")
+        name, in_order, negative, end_ps = _native.place_events(
+            line, metadata, start_ps, duration_ps, line_base_ps, name_of_metadata
+        )
         if negative:
             message = "events that end before they start, taken as instants"
             self.say("warning", "negative_duration", message, count=negative)
-            np.maximum(duration_ps, 0, out=duration_ps)
         rows: _I64 | None = None
-        if not _in_order(line, start_ps, duration_ps):
+        if not in_order:
             rows = np.lexsort((-duration_ps, start_ps, line))
         if lost is not None:
             rows = np.flatnonzero(~lost) if rows is None else rows[~lost[rows]]
+        name = np.asarray(name)
         if rows is not None:
-            line, metadata, start_ps, duration_ps = line[rows], metadata[rows], start_ps[rows], duration_ps[rows]
-        names = pa.array(self.column("event_metadata", "name")[metadata])
+            line, metadata, name = line[rows], metadata[rows], name[rows]
+            start_ps, duration_ps = start_ps[rows], duration_ps[rows]
+            end_ps = int((start_ps + duration_ps).max()) if line.size else 0
         table = schema.table(
             "events",
             {
                 "line": line,
-                "name": pa.DictionaryArray.from_arrays(names, self.event_names),
+                "name": pa.DictionaryArray.from_arrays(pa.array(name), self.event_names),
                 "kind": np.full(line.size, schema.Kind.PLAIN, np.uint8),
                 "start_ps": start_ps,
                 "duration_ps": duration_ps,
             },
         )
-        end_ps = int((start_ps + duration_ps).max()) if line.size else 0
         return {"table": table, "metadata": metadata, "end_ps": max(end_ps, 0)}, rows
 
     def lost_events(
-        self, offset_ps: _I64, duration_ps: _I64, on_unsound_line: npt.NDArray[np.bool_]
+        self, offset_ps: _I64, duration_ps: _I64, sound_lines: npt.NDArray[np.bool_], counts: _I64
     ) -> npt.NDArray[np.bool_] | None:
         """Which events cannot be kept, None for none of them; every one is counted in the diagnostics."""
         lost: npt.NDArray[np.bool_] | None = None
@@ -346,10 +351,10 @@ class _XSpaceReader:
                 "events that stand for several occurrences and have no time of their own are left out",
                 count=int(aggregated.size),
             )
-        if offset_ps.size and (
-            on_unsound_line.any() or _beyond(offset_ps, _LIMIT_PS) or _beyond(duration_ps, _LIMIT_PS)
-        ):
-            unsound = on_unsound_line | (np.abs(offset_ps) >= _LIMIT_PS) | (np.abs(duration_ps) >= _LIMIT_PS)
+        sound = bool(np.all(sound_lines | (counts == 0)))
+        if not (sound and all(_native.all_within(times, _LIMIT_PS) for times in (offset_ps, duration_ps))):
+            unsound = np.repeat(~sound_lines, counts)
+            unsound |= (np.abs(offset_ps) >= _LIMIT_PS) | (np.abs(duration_ps) >= _LIMIT_PS)
             # abs() of the least int64 is negative.
             unsound |= (offset_ps == np.iinfo(np.int64).min) | (duration_ps == np.iinfo(np.int64).min)
             offset_ps[unsound] = 0
@@ -491,15 +496,3 @@ class _PiecewiseClock:
         share = np.where(inside, into_ps / np.maximum(span_ps, 1), 0.0)
         stretched = np.rint(share * device_span_ps).astype(np.int64)
         return cast(_I64, self.device_ps[low] + np.where(inside, stretched, into_ps))
-
-
-def _beyond(values: _I64, limit: int) -> bool:
-    return bool(values.max() >= limit or values.min() <= -limit)
-
-
-def _in_order(line: _I32, start_ps: _I64, duration_ps: _I64) -> bool:
-    """Whether events are sorted by (line, start, longest first). Lines themselves come in order from the decoder."""
-    same_line = line[1:] == line[:-1]
-    later = start_ps[1:] > start_ps[:-1]
-    nested = (start_ps[1:] == start_ps[:-1]) & (duration_ps[1:] <= duration_ps[:-1])
-    return bool(np.all(later | nested | ~same_line))

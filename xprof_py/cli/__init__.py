@@ -30,6 +30,16 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int: ...
 
 
+class _Version(argparse.Action):
+    """Prints the version, which takes longer to look up than the other arguments to read."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import xprof_py
+
+        print(f"xprof-py {xprof_py.__version__}")
+        parser.exit()
+
+
 def _load(name: str) -> Command:
     command: Command = getattr(importlib.import_module(f"xprof_py.cli.{name}"), COMMANDS[name])()
     return command
@@ -37,12 +47,10 @@ def _load(name: str) -> Command:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
-    import xprof_py
-
     parser = argparse.ArgumentParser(
         prog="xprof-py", description="Where did the step time go, and what to do about it."
     )
-    parser.add_argument("--version", action="version", version=f"xprof-py {xprof_py.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         command = _load(name)

@@ -1,0 +1,79 @@
+"""The passes in C over all events of a profile, against the same in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xprof_py import _native
+
+TIMES = st.integers(-(2**40), 2**40)
+
+
+@given(st.data())
+def test_events_are_placed_as_numpy_would(data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 30))
+    line = np.sort(np.array(data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)), np.int32))
+    metadata = np.array(data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count)), np.int32)
+    offset, duration = (
+        np.array(data.draw(st.lists(TIMES | st.integers(-2, 2), min_size=count, max_size=count)), np.int64)
+        for _ in range(2)
+    )
+    base = np.array(data.draw(st.lists(TIMES | st.just(0), min_size=4, max_size=4)), np.int64)
+    names = np.array([7, 7, 2, 0, 1], np.int32)
+    start, length = offset + base[line], np.maximum(duration, 0)
+    order = np.lexsort((-length, start, line))
+    in_order = all((start[order] == start) & (length[order] == length))
+    negative = int((duration < 0).sum())
+
+    name, told_order, told_negative, end_ps = _native.place_events(line, metadata, offset, duration, base, names)
+
+    assert np.asarray(name).tolist() == names[metadata].tolist()
+    assert offset.tolist() == start.tolist()
+    assert duration.tolist() == length.tolist()
+    assert (told_order, told_negative) == (in_order, negative)
+    assert end_ps == (int((start + length).max()) if count else -(2**63))
+
+
+def test_an_event_without_line_or_metadata_is_an_error() -> None:
+    one = np.zeros(1, np.int64)
+    for line, metadata in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        with pytest.raises(ValueError, match="no line or without metadata"):
+            _native.place_events(
+                np.array([line], np.int32), np.array([metadata], np.int32), one, one, one, np.zeros(1, np.int32)
+            )
+
+
+def test_columns_of_other_types_or_lengths_are_errors() -> None:
+    codes, times = np.zeros(2, np.int32), np.zeros(2, np.int64)
+    with pytest.raises(TypeError):
+        _native.place_events(times, codes, times, times, times, codes)
+    with pytest.raises(ValueError, match="differ in length"):
+        _native.place_events(codes, codes[:1], times, times, times, codes)
+    with pytest.raises(TypeError):
+        _native.all_within(codes, 5)
+    with pytest.raises(TypeError):
+        _native.rows_by_code(times, np.ones(1, np.bool_))
+
+
+def test_within_leaves_out_both_limits_and_the_least_number() -> None:
+    assert _native.all_within(np.array([4, -4], np.int64), 5)
+    for value in (5, -5, -(2**63), 2**63 - 1):
+        assert not _native.all_within(np.array([0, value], np.int64), 5)
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.lists(st.booleans(), min_size=6, max_size=6))
+def test_rows_by_code_are_a_stable_sort(codes: list[int], keep: list[bool]) -> None:
+    code = np.array(codes, np.int32)
+    rows, begin = (np.asarray(column) for column in _native.rows_by_code(code, np.array(keep, np.bool_)))
+    for one in range(6):
+        expected = np.flatnonzero(code == one) if keep[one] else []
+        assert rows[begin[one] : begin[one + 1]].tolist() == list(expected)
+
+
+def test_a_code_out_of_range_is_an_error() -> None:
+    for code in (-1, 1):
+        with pytest.raises(ValueError, match="out of range"):
+            _native.rows_by_code(np.array([code], np.int32), np.ones(1, np.bool_))
