@@ -24,6 +24,7 @@ from xprof_py.postprocess.analyses.lane_activity import (
     AnsweringLane,
     ProcessActivity,
     Questions,
+    Told,
     on_fleet_time,
 )
 from xprof_py.postprocess.join.columns import Int64, integers
@@ -77,10 +78,11 @@ Ask = Callable[[int, Questions], tuple[Int64, Questions]]
 """(rank, questions to it) -> its answer: a lane at hand, or one on another machine."""
 
 
-def answers(asked: Questions, rows: int, ask: Ask) -> Int64:
+def answers(asked: Questions, rows: int, ask: Ask, heard: list[tuple[int, Questions]] | None = None) -> Int64:
     """Who did what: picoseconds of shape (rows, CLASSES), with every wait followed to its end.
 
-    Rounds: in each, every rank that is asked answers for itself and names whom it waited for.
+    Rounds: in each, every rank that is asked answers for itself and names whom it waited for. ``heard``: gets who was
+    asked what.
     """
     out = np.zeros((rows, len(CLASSES)), np.int64)
     for _ in range(MOST_HANDED):
@@ -90,6 +92,8 @@ def answers(asked: Questions, rows: int, ask: Ask) -> Int64:
         for rank in np.unique(asked.rank).tolist():
             mine = asked.take(asked.rank == rank)
             amounts, more = ask(rank, mine)
+            if heard is not None:
+                heard.append((rank, mine))
             np.add.at(out, mine.row, amounts)
             further.append(Questions(mine.row[more.row], more.rank, more.start_ps, more.end_ps))
         asked = Questions.together(further)
@@ -151,6 +155,16 @@ def asking(lanes: Sequence[Sequence[AnsweringLane]], collectives: Collectives) -
         return lanes[who.process][who.lane].answer(asked)
 
     return ask
+
+
+def telling(lanes: Sequence[Sequence[AnsweringLane]], collectives: Collectives) -> Callable[[int, Questions], Told]:
+    """Ask the same lanes for reasons."""
+
+    def tell(rank: int, asked: Questions) -> Told:
+        who = collectives.ranks[rank]
+        return lanes[who.process][who.lane].tell(asked)
+
+    return tell
 
 
 def _window_bounds(activity: ProcessActivity, lane: int, time: JobTime, process: int) -> tuple[Int64, Int64]:

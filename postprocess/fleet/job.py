@@ -31,6 +31,7 @@ from xprof_py.postprocess.analyses.job_view import (
     asking,
     job_breakdown,
     job_steps,
+    telling,
 )
 from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
 from xprof_py.postprocess.clocks.curve import Curve
@@ -135,7 +136,7 @@ def job_tables(
     parts: Sequence[ProcessPart], solution: JobSolution, breakdown: pa.Table, phases: tuple[str, ...]
 ) -> dict[str, pa.Table]:
     """The tables of the job: collectives, participants, and with clocks that match job_breakdown, job_steps,
-    stragglers.
+    stragglers, straggler_reasons.
 
     ``breakdown``: the merged table of all processes. ``phases``: of the steps that count. A job of one lane has none.
     """
@@ -157,8 +158,11 @@ def job_tables(
     took = job_steps(activities, [part.window_step for part in parts], solution.steps, solution.time)
     tables["job_steps"] = _steps_table(solution, took, breakdown)
     used = took.common & np.isin(tables["job_steps"]["phase"].to_pylist(), phases)
-    late = stragglers.lateness(solution.arrivals, solution.steps, asking(lanes, found), solution.time)
+    late = stragglers.lateness(
+        solution.arrivals, solution.steps, asking(lanes, found), telling(lanes, found), solution.time
+    )
     tables["stragglers"] = stragglers.stragglers_table(late, solution.arrivals, used)
+    tables["straggler_reasons"] = stragglers.reasons_table(late, solution.arrivals, used, activities)
     replayed = _replayed(parts, solution, took, used, tables["stragglers"])
     if replayed is not None:
         tables["job_replay"] = replayed

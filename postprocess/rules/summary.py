@@ -69,7 +69,7 @@ def build_summary(
     if "job_steps" in tables and main_steps.num_rows:
         main_step_ps = _of_job(tables["job_steps"], main_steps["name"][0].as_py(), phases) or main_step_ps
     main_name = main_steps["name"][0].as_py() if main_steps.num_rows else None
-    late = straggler(tables.get("stragglers"), main_step_ps)
+    late = straggler(tables.get("stragglers"), tables.get("straggler_reasons"), main_step_ps)
     predicted = verdict_rule.prediction(tables.get("job_replay", tables["replay"]))
     notes = list(diagnostics)
     if shares is None:

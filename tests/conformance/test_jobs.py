@@ -77,6 +77,25 @@ def test_stragglers_lose_what_was_worked_out(case: tuple[Job, Analysis]) -> None
     assert {row["host"]: (row["lost_ns"] * 1000, row["cause"]) for row in rows} == job.stragglers
 
 
+def test_reasons_of_lateness_are_those_worked_out(case: tuple[Job, Analysis]) -> None:
+    job, analysis = case
+    if job.reasons is None:
+        return
+    rows = analysis.tables["straggler_reasons"].to_pylist()
+    assert {(r["host"], r["class"], r["by"], r["reason"] or ""): r["length_ps"] for r in rows} == job.reasons
+
+
+def test_reasons_add_up_to_what_the_late_one_did(case: tuple[Job, Analysis]) -> None:
+    _, analysis = case
+    if "stragglers" not in analysis.tables:
+        return
+    reasons = analysis.tables["straggler_reasons"].to_pylist()
+    for rank in analysis.tables["stragglers"].to_pylist():
+        mine = [row for row in reasons if (row["host"], row["lane"]) == (rank["host"], rank["lane"])]
+        told = {name: sum(row["length_ps"] for row in mine if row["class"] == name) for name in CLASSES}
+        assert told == {name: rank[f"{name}_ps"] for name in CLASSES}
+
+
 def test_steps_of_the_job_take_what_was_worked_out(case: tuple[Job, Analysis]) -> None:
     job, analysis = case
     if not job.steps:
