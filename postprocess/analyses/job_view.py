@@ -167,6 +167,12 @@ def telling(lanes: Sequence[Sequence[AnsweringLane]], collectives: Collectives) 
     return tell
 
 
+def begins_ps(lanes: Sequence[Sequence[AnsweringLane]], collectives: Collectives) -> Int64:
+    """Per rank where its capture begins, in job time; 0 for a lane of nothing."""
+    starts = [lanes[rank.process][rank.lane].start[:1] for rank in collectives.ranks]
+    return np.array([int(start[0]) if len(start) else 0 for start in starts], np.int64)
+
+
 def _window_bounds(activity: ProcessActivity, lane: int, time: JobTime, process: int) -> tuple[Int64, Int64]:
     """The windows of a lane on fleet time. They tile, so each begins where the one before ended."""
     windows = activity.windows[lane]

@@ -6,10 +6,12 @@
     share       the part of the steps in which this rank lost most
     p           the chance that one of n equal ranks loses most in so many of the steps: the binomial tail, times n,
                 because the worst of n was picked
-    cause       what the rank was doing between the second last arrival and its own: the classes and causes of its lane,
-                waits for others followed
-    reasons     the same time by what stands behind it (table straggler_reasons): the span or sampled place that is a
-                gap's evidence, the operation that ran; with its source line
+    cause       what the rank did more than the second last since both had left the last collective that they share
+                (since the later of their captures began, where there is none): the classes and causes of its lane less
+                those of the other's, waits for others followed. What both did alike cancels out: who reads for 30 ms
+                and then computes for 20, as the other does, is late by reading. The differences sum to the lateness
+    reasons     the same by what stands behind it (table straggler_reasons): the span or sampled place that is a gap's
+                evidence, the operation that ran; with its source line. A cause of a gap has one reason, the strongest
 
 Which of them is called a straggler is a rule of rules/straggler.py.
 """
@@ -34,9 +36,10 @@ from xprof_py.postprocess.schema import CLASSES
 @dataclass(frozen=True)
 class Lateness:
     """Claimed collectives in steps, as columns: rank, step (number in MatchedSteps.keys), by how much it was late, and
-    what it did meanwhile (picoseconds, of shape (rows, CLASSES)).
+    what it did more than the second last (picoseconds, of shape (rows, CLASSES); less is negative).
 
-    ``told``: the same by reason, as pairs of (rank that did it, what; ``row``: of these columns).
+    ``told``: the same by reason, as pairs of (rank that did it, what). Its ``row`` is one of these columns for what the
+    late one did, and one more than their length behind it for what the other did, which is to be taken off.
     """
 
     collective: Int64
@@ -51,24 +54,53 @@ Tell = Callable[[int, Questions], Told]
 """(rank, questions to it) -> what it did, and why: lane_activity.AnsweringLane.tell."""
 
 
-def lateness(found: Arrivals, steps: MatchedSteps, ask: Ask, tell: Tell, time: JobTime) -> Lateness:
-    """Who was late where, and what the late one was doing."""
+def lateness(found: Arrivals, steps: MatchedSteps, ask: Ask, tell: Tell, time: JobTime, begins_ps: Int64) -> Lateness:
+    """Who was late where, and what the late one was doing. ``begins_ps``: per rank the begin of its capture, in job
+    time."""
     rows = np.flatnonzero(found.claimed)
+    count = len(rows)
     step = np.array(step_of_collective(found, steps) or np.zeros(0), np.int64)[rows]
     last, second = found.last[rows], found.second[rows]
-    rank = found.collectives.rank[last]
-    low = (found.start_ns[second] - time.origin_ns) * 1000
-    high = (found.start_ns[last] - time.origin_ns) * 1000
+    rank, other = found.collectives.rank[last], found.collectives.rank[second]
+    high, early = ((found.start_ns[at] - time.origin_ns) * 1000 for at in (last, second))
+    low = np.minimum(_both_free_ps(found, rows, begins_ps, time), early)
     heard: list[tuple[int, Questions]] = []
-    doing = answers(Questions(np.arange(len(rows)), rank, low, high), len(rows), ask, heard)
-    told = [(asked, tell(asked, questions)) for asked, questions in heard]
-    return Lateness(rows, rank, step, found.late_by_ns[rows], doing, told)
+    asked = Questions.together(
+        [Questions(np.arange(count), rank, low, high), Questions(count + np.arange(count), other, low, early)]
+    )
+    doing = answers(asked, 2 * count, ask, heard)
+    told = [(whom, tell(whom, questions)) for whom, questions in heard]
+    return Lateness(rows, rank, step, found.late_by_ns[rows], doing[:count] - doing[count:], told)
+
+
+def _both_free_ps(found: Arrivals, rows: Int64, begins_ps: Int64, time: JobTime) -> Int64:
+    """Per collective of ``rows`` when its last and its second last had both left the last one before it that they
+    share, in job time; when both captures had begun, where there is none."""
+    of = found.collectives
+    last, second = found.last[rows], found.second[rows]
+    out = np.maximum(begins_ps[of.rank[last]], begins_ps[of.rank[second]])
+    by_rank = np.argsort(of.rank, kind="stable")
+    edges = np.searchsorted(of.rank[by_rank], np.arange(len(of.ranks) + 1))
+    first, which = distinct(of.rank[last], of.rank[second])
+    order = np.argsort(which, kind="stable")
+    for mine in np.split(order, np.searchsorted(which[order], np.arange(1, len(first)))):
+        if not len(mine):
+            continue
+        a, b = (by_rank[edges[r] : edges[r + 1]] for r in (of.rank[last[mine[0]]], of.rank[second[mine[0]]]))
+        _, in_a, in_b = np.intersect1d(of.of[a], of.of[b], return_indices=True)
+        a, b = a[in_a], b[in_b]
+        in_time = np.argsort(found.start_ns[a], kind="stable")
+        left = np.maximum.accumulate(np.maximum(found.end_ns[a], found.end_ns[b])[in_time])
+        before = np.searchsorted(found.start_ns[a][in_time], found.start_ns[last[mine]], side="left") - 1
+        known = before >= 0
+        out[mine[known]] = (left[before[known]] - time.origin_ns) * 1000
+    return out
 
 
 _REASONS = pa.schema(
     [
         *(("host", pa.string()), ("lane", pa.int32()), ("class", pa.string())),
-        *(("by", pa.string()), ("reason", pa.string()), ("source", pa.string())),
+        *(("reason", pa.string()), ("source", pa.string())),
         *(("length_ps", pa.int64()), ("steps", pa.int64())),
     ]
 )
@@ -77,46 +109,54 @@ _REASONS = pa.schema(
 def reasons_table(late: Lateness, found: Arrivals, used: Bool, activities: Sequence[ProcessActivity]) -> pa.Table:
     """What stands behind the lateness of each rank (`host`, `lane`) in the used steps, the longest first.
 
-    One row per class, host that did it (`by`: the late one, or one that it waited for itself), reason and source line
-    (null where none is known); `steps`: in how many. The rows of a rank and class sum to its row of `stragglers`, but
-    for what was not followed to its end (job_view.MOST_HANDED).
+    One row per class, reason and source line (null where none is known) of what it did more than the second last, less
+    is negative; `steps`: in how many it did more. The rows of a rank and class sum to its row of `stragglers`, but for
+    what was not followed to its end (job_view.MOST_HANDED).
     """
     ranks = found.collectives.ranks
     inside = _inside(late, used)
+    number: dict[tuple[str, str], int] = {("", ""): 0}
+    # Reasons are numbered per process: those of one text are one.
+    of_process = [
+        np.array([0, *(number.setdefault(reason, len(number)) for reason in activity.reasons)], np.int64)
+        for activity in activities
+    ]
     columns: list[tuple[Int64, ...]] = []
     for asked, told in late.told:
-        mine = np.flatnonzero(inside[told.row] & (told.amount_ps > 0))
-        row = told.row[mine]
-        by = np.full(len(mine), asked)
-        columns.append(
-            (late.rank[row], told.class_code[mine], by, told.reason[mine], late.step[row], told.amount_ps[mine])
-        )
+        row = told.row % max(len(late.step), 1)
+        kept = np.flatnonzero(inside[row])
+        row = row[kept]
+        amount = np.where(told.row[kept] < len(late.step), told.amount_ps[kept], -told.amount_ps[kept])
+        reason = of_process[ranks[asked].process][told.reason[kept] + 1]
+        columns.append((late.rank[row], told.class_code[kept], reason, late.step[row], amount))
     if not columns:
         return _REASONS.empty_table()
-    rank, code, by, reason, step, amount = (np.concatenate([c[i] for c in columns]) for i in range(6))
-    first, which = distinct(rank, code, by, reason)
-    length = np.zeros(len(first), np.int64)
-    np.add.at(length, which, amount)
-    in_steps = np.bincount(which[distinct(which, step)[0]], minlength=len(first))
+    rank, code, reason, step, amount = (np.concatenate([c[i] for c in columns]) for i in range(5))
+    first, which = distinct(rank, code, reason, step)
+    of_step = np.zeros(len(first), np.int64)
+    np.add.at(of_step, which, amount)
+    rank, code, reason = rank[first], code[first], reason[first]
+    first, which = distinct(rank, code, reason)
+    length, steps = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    np.add.at(length, which, of_step)
+    np.add.at(steps, which, of_step > 0)
+    texts = list(number)
     rows = []
     for place, at in enumerate(first.tolist()):
-        late_one, who = ranks[int(rank[at])], ranks[int(by[at])]
-        words, source = ("", "")
-        if reason[at] >= 0:
-            words, source = activities[who.process].reasons[int(reason[at])]
+        words, source = texts[int(reason[at])]
         rows.append(
             {
-                "host": late_one.host,
-                "lane": late_one.lane,
+                "host": ranks[int(rank[at])].host,
+                "lane": ranks[int(rank[at])].lane,
                 "class": CLASSES[int(code[at])],
-                "by": who.host,
                 "reason": words or None,
                 "source": source or None,
                 "length_ps": int(length[place]),
-                "steps": int(in_steps[place]),
+                "steps": int(steps[place]),
             }
         )
-    order = ("host", "lane", "class", "by", "reason", "source")
+    rows = [row for row in rows if row["length_ps"]]
+    order = ("host", "lane", "class", "reason", "source")
     rows.sort(key=lambda row: (-row["length_ps"], *(str(row[name] or "") for name in order)))
     return pa.Table.from_pylist(rows, schema=_REASONS)
 
@@ -130,7 +170,7 @@ def _inside(late: Lateness, used: Bool) -> Bool:
 
 def stragglers_table(late: Lateness, found: Arrivals, used: Bool) -> pa.Table:
     """One row per rank that is ever last: host, lane, times, steps, of_steps (all that count), share, lost_ns (in all
-    of these), p, cause, and what it was doing by class. The one that loses most first.
+    of these), p, cause, and by class what it did more than the second last. The one that loses most first.
 
     ``used``: which steps count.
     """

@@ -29,6 +29,7 @@ from xprof_py.postprocess.analyses.job_view import (
     JobTime,
     answering_lanes,
     asking,
+    begins_ps,
     job_breakdown,
     job_steps,
     telling,
@@ -158,9 +159,8 @@ def job_tables(
     took = job_steps(activities, [part.window_step for part in parts], solution.steps, solution.time)
     tables["job_steps"] = _steps_table(solution, took, breakdown)
     used = took.common & np.isin(tables["job_steps"]["phase"].to_pylist(), phases)
-    late = stragglers.lateness(
-        solution.arrivals, solution.steps, asking(lanes, found), telling(lanes, found), solution.time
-    )
+    ask, tell, begins = asking(lanes, found), telling(lanes, found), begins_ps(lanes, found)
+    late = stragglers.lateness(solution.arrivals, solution.steps, ask, tell, solution.time, begins)
     tables["stragglers"] = stragglers.stragglers_table(late, solution.arrivals, used)
     tables["straggler_reasons"] = stragglers.reasons_table(late, solution.arrivals, used, activities)
     replayed = _replayed(parts, solution, took, used, tables["stragglers"])

@@ -50,12 +50,13 @@ def straggler(ranks: pa.Table | None, reasons: pa.Table | None, step_ps: Sequenc
 
 
 def _behind(reasons: pa.Table | None, row: dict[str, Any], steps: int) -> list[dict[str, Any]]:
-    """The rows of ``reasons`` of the rank of ``row``, the longest first."""
+    """The rows of ``reasons`` of the rank of ``row``, the longest first; what it did less than others is no reason."""
     if reasons is None:
         return []
     own = pc.and_(pc.equal(reasons["host"], row["host"]), pc.equal(reasons["lane"], row["lane"]))
+    own = pc.and_(own, pc.greater(reasons["length_ps"], 0))
     out = []
     for found in reasons.filter(own).to_pylist():
-        of_rank = {name: found[name] for name in ("class", "by", "reason", "source", "steps")}
+        of_rank = {name: found[name] for name in ("class", "reason", "source", "steps")}
         out.append({**of_rank, "ms_per_step": found["length_ps"] / 1e9 / steps})
     return out

@@ -39,7 +39,7 @@ class Job:
 
     ``lanes``: host -> class -> exclusive in job view, over its step windows. ``steps``: (name, number, occurrence) ->
     time. ``collectives``: (kind, last host or None, late by, transfer), in order of time. ``stragglers``: host ->
-    (lost, cause). ``reasons``: (late host, class, host that did it, reason) -> how long, in all steps. ``without``:
+    (lost, cause). ``reasons``: (late host, class, reason) -> how much more it did, in all steps. ``without``:
     what is removed -> the mean step.
     """
 
@@ -49,7 +49,7 @@ class Job:
     steps: dict[tuple[str, int, int], int] = field(default_factory=dict)
     collectives: list[tuple[str, str | None, int | None, int | None]] | None = None
     stragglers: dict[str, tuple[int, str]] | None = None
-    reasons: dict[tuple[str, str, str, str], int] | None = None
+    reasons: dict[tuple[str, str, str], int] | None = None
     without: dict[str, int] = field(default_factory=dict)
 
     def profiles(self) -> list[Profile]:
@@ -127,8 +127,8 @@ def _expect(job: Job, words: list[str], lines: list[str], unit_ps: int, source: 
         # HOST lost TIME cause CLASS
         job.stragglers = {r[0]: (int(r[2]) * unit_ps, r[4]) for r in rows}
     elif words[0] == "reasons":
-        # HOST CLASS TIME by HOST REASON
-        job.reasons = {(r[0], r[1], r[4], " ".join(r[5:])): int(r[2]) * unit_ps for r in rows}
+        # HOST CLASS TIME REASON
+        job.reasons = {(r[0], r[1], " ".join(r[3:])): int(r[2]) * unit_ps for r in rows}
     elif words[0] == "without":
         job.without = {name: int(ps) * unit_ps for name, ps in rows}
     else:
