@@ -172,14 +172,8 @@ def job_tables(
 def _replayed(
     parts: Sequence[ProcessPart], solution: JobSolution, took: JobSteps, used: Bool, ranks: pa.Table
 ) -> pa.Table | None:
-    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no timeline.
-
-    None too for a process alone: replay/step_replay.py, which knows its silent waits for several devices, keeps closer
-    to what was measured.
-    """
+    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no timeline."""
     assert solution.time is not None
-    if len(parts) < 2:
-        return None
     processes = [part.replay for part in parts if part.replay is not None]
     if len(processes) < len(parts):
         return None

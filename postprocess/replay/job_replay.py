@@ -1,8 +1,8 @@
 """What would a step of the job take without one class of its time, or without anybody's being late?
 
-All processes are replayed together (step_replay.py says how each is), joined at their collectives: a part of a run
-that begins with one waits there until the last participant has come, and then goes on. So what is removed on one rank
-shortens the waiting of all others. Besides the classes three things are tried:
+All processes, or all devices of one, are replayed together (step_replay.py says how each process is), joined at their
+collectives: a part of a run that begins with one waits there until the last participant has come, and then goes on. So
+what is removed on one rank shortens the waiting of all others. Besides the classes three things are tried:
 
     straggler       one process's lateness: it comes and goes with the others, so it is left out
     waiting         every collective takes its transfer alone: nobody waits for anybody
@@ -95,20 +95,20 @@ class _Process(Replay):
         ).tolist()
         self._shift: list[int] = (met.shift_ps[execution] if len(met.meeting) else whole * 0).tolist()
         self._measured: list[int] = waited.tolist()
-        # Where this rank's arrival lies: in the part that waits, or for an asynchronous one in an earlier one.
-        self.arrival: dict[int, tuple[int, int, int]] = {}
+        # Where its arrivals lie, one per lane: in the part that waits, or for an asynchronous one in an earlier one.
+        self.arrivals: dict[int, list[tuple[int, int, int]]] = {}
         lanes = work.lane
         for row in np.flatnonzero(joins).tolist():
             at = int(met.arrival_ps[work.execution[row]])
             part = row
             while part > 0 and work.start_ps[part] > at and lanes[part - 1] == lanes[row]:
                 part -= 1
-            self.arrival[self._meeting[row]] = (part, max(at - int(work.start_ps[part]), 0), self._shift[row])
+            arrival = (part, max(at - int(work.start_ps[part]), 0), self._shift[row])
+            self.arrivals.setdefault(self._meeting[row], []).append(arrival)
 
     def comes(self, meeting: int) -> int:
-        """When it comes to a collective, in fleet time."""
-        part, within, shift = self.arrival[meeting]
-        return self.begin_of(part) + within + shift
+        """When the last of its lanes comes to a collective, in fleet time."""
+        return max(self.begin_of(part) + within + shift for part, within, shift in self.arrivals[meeting])
 
     def _made_ready(self, row: int) -> tuple[int, int]:
         before = self._follows[row]
@@ -134,7 +134,7 @@ class _Job:
         self.processes = [_Process(process, of, removed, self) for process, of in zip(processes, met, strict=True)]
         self.members: dict[int, list[_Process]] = {}
         for process in self.processes:
-            for meeting in process.arrival:
+            for meeting in process.arrivals:
                 self.members.setdefault(meeting, []).append(process)
         self._met: dict[int, int | None] = {}
 
