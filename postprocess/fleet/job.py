@@ -43,6 +43,7 @@ from xprof_py.postprocess.join.columns import Bool, Int64, integers
 from xprof_py.postprocess.match.collectives import Collectives, match_collectives
 from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
 from xprof_py.postprocess.match.fleet_time import REFERENCE, Theta, fleet_ns, fleet_ps
+from xprof_py.postprocess.match.programs import stages
 from xprof_py.postprocess.match.steps import MatchedSteps, match_steps
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.replay.job_replay import Met, ProcessTimeline, read_process, replay_job
@@ -136,8 +137,8 @@ def renamed(part: ProcessPart, host: str) -> ProcessPart:
 def job_tables(
     parts: Sequence[ProcessPart], solution: JobSolution, breakdown: pa.Table, phases: tuple[str, ...]
 ) -> dict[str, pa.Table]:
-    """The tables of the job: collectives, participants, and with clocks that match job_breakdown, job_steps,
-    stragglers, straggler_reasons.
+    """The tables of the job: rank_programs, collectives, participants, and with clocks that match job_breakdown,
+    job_steps, stragglers, straggler_reasons, job_replay.
 
     ``breakdown``: the merged table of all processes. ``phases``: of the steps that count. A job of one lane has none.
     """
@@ -145,6 +146,7 @@ def job_tables(
     if len(found.ranks) < 2:
         return {}
     tables = {
+        "rank_programs": _rank_programs([part.endpoints for part in parts]),
         "collectives": collectives_table(solution.arrivals, solution.steps),
         "participants": participants_table(solution.arrivals),
     }
@@ -169,10 +171,34 @@ def job_tables(
     return tables
 
 
+_RANK_PROGRAMS = pa.schema(
+    [
+        *(("host", pa.string()), ("stage", pa.int32()), ("program", pa.string()), ("name", pa.string())),
+        ("device_ps", pa.int64()),
+    ]
+)
+
+
+def _rank_programs(processes: Sequence[Endpoints]) -> pa.Table:
+    """One row per host and program that ran there, the longest first, and the stage of the host (match/programs.py).
+
+    `program` is equal for equal programs on all hosts, `name` is the host's own. A host of which no program is known
+    has no row.
+    """
+    of_host = stages([{key: ps for key, (_, ps) in e.programs.items()} for e in processes])
+    rows = [
+        {"host": e.host, "stage": stage, "program": program, "name": name, "device_ps": ps}
+        for e, stage in zip(processes, of_host, strict=True)
+        for program, (name, ps) in sorted(e.programs.items(), key=lambda entry: (-entry[1][1], entry[0]))
+    ]
+    return pa.Table.from_pylist(rows, schema=_RANK_PROGRAMS)
+
+
 def _replayed(
     parts: Sequence[ProcessPart], solution: JobSolution, took: JobSteps, used: Bool, ranks: pa.Table
 ) -> pa.Table | None:
-    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no timeline."""
+    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no
+    timeline."""
     assert solution.time is not None
     processes = [part.replay for part in parts if part.replay is not None]
     if len(processes) < len(parts):

@@ -114,6 +114,23 @@ def test_replays_take_what_was_worked_out(case: tuple[Job, Analysis]) -> None:
     assert {name: found[name] for name in job.without} == job.without
 
 
+def test_hosts_that_run_other_programs_are_stages() -> None:
+    """a runs g, c runs h, and b both."""
+    found = analysed(read_job(JOBS["culprit_behind_the_culprit"]))
+    assert [(row["hosts"], row["programs"]) for row in found.summary["stages"]] == [
+        (["a"], ["jit_g"]),
+        (["b"], ["jit_h", "jit_g"]),
+        (["c"], ["jit_h"]),
+    ]
+    assert [(r["host"], r["stage"], r["device_ps"]) for r in found.tables["rank_programs"].to_pylist()] == [
+        ("a", 0, 54 * 10**9),
+        ("b", 1, 40 * 10**9),
+        ("b", 1, 19 * 10**9),
+        ("c", 2, 35 * 10**9),
+    ]
+    assert analysed(read_job(JOBS["late_input"])).summary["stages"] is None
+
+
 def test_the_raw_lanes_stay_beside_the_job(case: tuple[Job, Analysis]) -> None:
     job, analysis = case
     assert list(dict.fromkeys(lane["host"] for lane in analysis.summary["lanes"])) == list(job.hosts)

@@ -24,7 +24,17 @@ from xprof_py.postprocess.readers.sources import Source, Sources
 
 DATA = Path(__file__).parent.parent / "data" / "jax_cpu"
 JOBS = sorted((Path(__file__).parent.parent / "conformance" / "jobs").glob("*.job"))
-OF_THE_JOB = {"collectives", "participants", "clock_map", "job_breakdown", "job_steps", "stragglers", "job_replay"}
+OF_THE_JOB = {
+    "collectives",
+    "participants",
+    "clock_map",
+    "job_breakdown",
+    "job_steps",
+    "stragglers",
+    "straggler_reasons",
+    "job_replay",
+    "rank_programs",
+}
 
 
 def assert_same(found: Analysis, expected: Analysis) -> None:
