@@ -10,7 +10,8 @@ waits up to --wait-quiet seconds for that, and one that was not quiet is made ag
 
 A promise is kept where it is off by no more than 10 % of the measured step or 1 % of the step with the bottleneck,
 whichever is larger. Of the trainings called late_* the lateness of one rank is taken away. `collective` needs root and
-network namespaces (tests/workloads/ranks.py) and is left out with the reason elsewhere. The table is Markdown; docs/counterfactual.md holds that of one run.
+network namespaces (tests/workloads/ranks.py) and is left out with the reason elsewhere. The table is Markdown;
+docs/counterfactual.md holds that of one run.
 """
 
 from __future__ import annotations
