@@ -109,7 +109,9 @@ def test_one_lost_event_costs_one_participation(
     assert {tuple(sorted(pairs)) for pairs in members(other)} == members(found)
 
 
-@pytest.mark.xfail(reason="where a sixth of equal events is lost, neighbours are taken for one another", strict=True)
+@pytest.mark.xfail(
+    reason="where a sixth of equal events is lost, neighbours are taken for one another", strict=True
+)
 def test_four_lost_of_twenty_four_without_run_ids_cost_themselves_alone() -> None:
     processes, true = with_losses({0: (0, 2), 1: (0, 0), 2: (0, 0), 3: (0, 0)}, False, seed=2)
     assert members(match_collectives(processes)) == true
