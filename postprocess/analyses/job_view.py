@@ -132,7 +132,9 @@ def own_windows(activity: ProcessActivity, waits: Waits) -> OwnWindows:
         begin += len(low)
     none = (*([np.empty(0, np.int64)] * 5), np.empty((0, len(CLASSES)), np.int64))
     return OwnWindows(
-        *(np.concatenate([c[i] for c in (none, *columns)]) for i in range(6)), Questions.together(further), begins
+        *(np.concatenate([c[i] for c in (none, *columns)]) for i in range(6)),
+        further=Questions.together(further),
+        begins_ps=begins,
     )
 
 
@@ -152,7 +154,8 @@ def answer(activity: ProcessActivity, waits: Waits, asked: Questions, why: bool)
     reasons."""
     rows, place = np.unique(asked.row, return_inverse=True)
     out = np.zeros((len(rows), len(CLASSES)), np.int64)
-    told, further = [], []
+    told: list[Told] = []
+    further = []
     for rank in np.unique(asked.rank).tolist():
         mine = np.flatnonzero(asked.rank == rank)
         answering, questions = answering_lane(activity, waits, rank - waits.first_rank), asked.take(mine)

@@ -157,7 +157,7 @@ def _most(group: Int64, value: Int64, amount: Int64) -> Int64:
     np.add.at(sums, which, amount)
     order = np.lexsort((value[first], -sums, group[first]))
     new = np.append(True, np.diff(group[first][order]) != 0)[: len(order)]
-    return value[first][order][new]
+    return np.asarray(value[first][order][new])
 
 
 def _tiled(parts: list[_Part], cuts: Int64) -> LaneActivity:
@@ -246,7 +246,9 @@ class Told:
         for part in parts:
             said = np.unique(part.reason[part.reason >= 0])
             renumbered = np.full(len(part.reasons) + 1, -1)
-            renumbered[said] = [number.setdefault(part.reasons[at], len(number)) for at in said.tolist()]
+            for at in said.tolist():
+                if any(part.reasons[at]):
+                    renumbered[at] = number.setdefault(part.reasons[at], len(number))
             columns.append((part.row, part.class_code, renumbered[part.reason], part.amount_ps))
         row, code, reason, amount = (np.concatenate([c[i] for c in columns]) for i in range(4))
         first, which = distinct(row, code, reason)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -120,7 +121,7 @@ def reasons_table(late: Lateness, found: Arrivals, used: Bool) -> pa.Table:
     length, steps = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
     np.add.at(length, which, of_step)
     np.add.at(steps, which, of_step > 0)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for place, at in enumerate(first.tolist()):
         words, source = told.reasons[int(reason[at])] if reason[at] >= 0 else ("", "")
         rows.append(

@@ -31,7 +31,6 @@ from xprof_py.postprocess.analyses.collectives import (
 from xprof_py.postprocess.analyses.job_view import (
     JobSteps,
     JobTime,
-    Questions,
     answer,
     follow_own,
     job_breakdown,
@@ -39,7 +38,7 @@ from xprof_py.postprocess.analyses.job_view import (
     own_windows,
     waits_of,
 )
-from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
+from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, Questions, read_activity
 from xprof_py.postprocess.clocks.curve import Curve
 from xprof_py.postprocess.clocks.exchanges import resolved
 from xprof_py.postprocess.clocks.solve import Solution
