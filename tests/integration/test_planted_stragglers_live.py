@@ -76,7 +76,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Train:
         flags += ["--skew", str(library)]
 
     @cache
-    def train(*more: str, attempt: int = 0) -> Ran:
+    def recorded(attempt: int, *more: str) -> Ran:
         run_dir = folder / "-".join((str(attempt), *more))
         for command in (
             [sys.executable, str(RANKS), str(run_dir), *flags, *more],
@@ -86,7 +86,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Train:
             assert ran.returncode == 0, f"{command} ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}"
         return Ran(json.loads((run_dir / "measured.json").read_text()), json.loads(ran.stdout), run_dir / "analysis")
 
-    return train
+    return lambda *more, attempt=0: recorded(attempt, *more)
 
 
 def shown(trained: Train, recordings: list[tuple[str, ...]], claim: Callable[..., None]) -> None:
