@@ -131,11 +131,8 @@ def own_windows(activity: ProcessActivity, waits: Waits) -> OwnWindows:
         further.append(Questions(more.row + begin, more.rank, more.start_ps, more.end_ps))
         begin += len(low)
     none = (*([np.empty(0, np.int64)] * 5), np.empty((0, len(CLASSES)), np.int64))
-    return OwnWindows(
-        *(np.concatenate([c[i] for c in (none, *columns)]) for i in range(6)),
-        further=Questions.together(further),
-        begins_ps=begins,
-    )
+    number, window, step, low, high, done = (np.concatenate([c[i] for c in (none, *columns)]) for i in range(6))
+    return OwnWindows(number, window, step, low, high, done, Questions.together(further), begins)
 
 
 @dataclass(frozen=True)
