@@ -9,8 +9,9 @@ quiet runs are compared: those during which everything else on the machine kept 
 waits up to --wait-quiet seconds for that, and one that was not quiet is made again, --rounds times more at most.
 
 A promise is kept where it is off by no more than 10 % of the measured step or 1 % of the step with the bottleneck,
-whichever is larger. `collective` needs root and network namespaces (tests/workloads/ranks.py) and is left out with the
-reason elsewhere. The table is Markdown; docs/counterfactual.md holds that of one run.
+whichever is larger. Of the trainings called late_* the lateness of one rank is taken away. `collective` needs root and
+network namespaces (tests/workloads/ranks.py) and is left out with the reason elsewhere. The table is Markdown;
+docs/counterfactual.md holds that of one run.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OF_MEASURED, OF_STEP = 0.10, 0.01
 
 @dataclass(frozen=True)
 class Case:
-    """``program``: of tests/workloads with its arguments; ``cause``: the class that is taken away."""
+    """``program``: of tests/workloads with its arguments; ``cause``: the class that is taken away, or STRAGGLER."""
 
     title: str
     cause: str
@@ -48,6 +49,14 @@ class Case:
 
 def _planted(name: str, cause: str, steps: int, *flags: str) -> Case:
     return Case(" ".join((name, *flags)), cause, ("planted.py", name, *flags), steps)
+
+
+STRAGGLER = "straggler"
+"""Taken away is one rank's being late (predictions.without_straggler_ms)."""
+
+
+def _late(plant: str) -> Case:
+    return Case(f"late_{plant}", STRAGGLER, ("ranks.py", "--loopback", "--plant", plant), 24)
 
 
 CASES = (
@@ -63,6 +72,9 @@ CASES = (
     _planted("rare_checkpoint", "checkpoint", 24),
     _planted("input_and_checkpoint", "input", 24),
     Case("collective", "collective", ("ranks.py", "--mbit", "400"), 24),
+    _late("input"),
+    _late("loader"),
+    _late("compute"),
 )
 
 
@@ -91,13 +103,20 @@ def play(case: Case, place: Path, cache: Path, removed: bool, wait_s: float) -> 
     complete([*command, *(["--cause-removed"] if removed else [])])
     measured = json.loads((place / "measured.json").read_text())
     summary = analysed(place, place / "analysis", cache)
+    verdict, predictions, late = (summary[name] for name in ("verdict", "predictions", "straggler"))
+    if case.cause == STRAGGLER:
+        named = f"late: {late['cause']}" if late else "nobody is late"
+        predicted, promised = predictions.get("without_straggler_ms"), late is not None and predictions["believed"]
+    else:
+        named, predicted = verdict["bottleneck"], predictions["without_ms"].get(case.cause)
+        promised = named == case.cause and verdict["step_ms_without"] is not None
     return Run(
         1e3 * measured["wall_s"] / len(measured["step_s"]),
         measured["others_cores"],
         measured["delayed_cores"],
-        summary["verdict"]["bottleneck"],
-        summary["predictions"]["without_ms"].get(case.cause),
-        summary["verdict"]["bottleneck"] == case.cause and summary["verdict"]["step_ms_without"] is not None,
+        named,
+        predicted,
+        promised,
     )
 
 

@@ -70,5 +70,5 @@ def endpoints(
                 "start_ns": pa.array([ORIGIN_NS + i * 100 * MS for i in range(len(steps))], pa.int64()),
             }
         ),
-        programs=frozenset({r["program"] for r in rows}),
+        programs={r["program"]: (r["program"], 1) for r in rows},
     )

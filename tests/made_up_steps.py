@@ -146,6 +146,7 @@ def summarize(
             for h in hosts[:1]
         ],
         "straggler": None,
+        "stages": None,
         "top_ops": [],
         "compiles": {"count": 0, "total_s": 0.0, "during_steps": [], "by_function": []},
         "slowest_steps": [

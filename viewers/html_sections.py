@@ -313,7 +313,30 @@ def hosts(summary: Fields) -> Html:
         if text(straggler, "cause"):
             parts.append(f"cause: {label(text(straggler, 'cause'))}")
         lead = "; ".join(parts) + "."
-    return section("hosts", "Hosts and clocks", table("Hosts and clocks", columns, body), lead=lead)
+    whole = table("Hosts and clocks", columns, body)
+    return section("hosts", "Hosts and clocks", whole, _reasons(straggler), lead=lead)
+
+
+def _reasons(straggler: Fields) -> Html:
+    """What the straggler did more than the others; nothing where the summary does not say."""
+    columns = [
+        Column("Class or cause", "name"),
+        Column("Per step", "number", "more than the second last, mean over all steps that count"),
+        Column("In steps", "number"),
+        Column("What it was"),
+        Column("Source"),
+    ]
+    body = [
+        (
+            class_name(text(row, "class")),
+            quantities.milliseconds(number(row, "ms_per_step")),
+            quantities.whole(number(row, "steps")),
+            text(row, "reason") or quantities.MISSING,
+            text(row, "source") or quantities.MISSING,
+        )
+        for row in rows(straggler, "reasons")
+    ]
+    return table(f"What {text(straggler, 'host')} did more than the others", columns, body)
 
 
 def diagnostics_section(summary: Fields) -> Html:

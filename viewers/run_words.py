@@ -1,9 +1,10 @@
-"""What a reader must know of a run beside its verdict, a sentence each: how much it got done, how far its host was
-ahead, whose steps these are, what recording cost them. The terminal and the report say the same."""
+"""What a reader must know of a run beside its verdict, a sentence each: who was late, how much it got done, how far its
+host was ahead, whose steps these are, what recording cost them. The terminal and the report say the same."""
 
 from __future__ import annotations
 
 from xprof_py.viewers import quantities
+from xprof_py.viewers.class_words import label
 from xprof_py.viewers.fields import Fields, mapping, number, text
 
 _SHOWN_RATIO = 0.005
@@ -11,9 +12,22 @@ _SHOWN_RATIO = 0.005
 
 def run_words(summary: Fields) -> list[str]:
     """The sentences, those that the summary gives reason for."""
-    return [
-        line for line in (_throughput(summary), _run_ahead(summary), _inferred(summary), _observer(summary)) if line
-    ]
+    words = (_straggler, _throughput, _run_ahead, _inferred, _observer)
+    return [line for line in (of(summary) for of in words) if line]
+
+
+def _straggler(summary: Fields) -> str:
+    found = mapping(summary, "straggler")
+    host, of_steps = text(found, "host"), number(found, "of_steps")
+    if not host or not of_steps:
+        return ""
+    often = f"{quantities.whole(number(found, 'steps'))} of {quantities.whole(of_steps)} steps"
+    lost = quantities.milliseconds(number(found, "lost_ms_per_step"))
+    line = f"{host} kept the others waiting most in {often}, {lost} a step"
+    reason, source = text(found, "reason"), text(found, "source").rsplit("/", 1)[-1]
+    # A sampled place says its line itself.
+    place = "" if not source or source.split(" ")[0] in reason else f" at {source}"
+    return f"{line}: {label(text(found, 'cause'))}{f', `{reason}`{place}' if reason else ''}."
 
 
 def _inferred(summary: Fields) -> str:

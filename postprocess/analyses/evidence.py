@@ -28,7 +28,22 @@ def partial(profile: Profile) -> pa.Table:
     step = windows["step"].take(gaps["window"])
     kind = windows["kind"].take(gaps["window"])
     phase = steps["phase"].take(step) if steps.num_rows else pa.nulls(gaps.num_rows, pa.string())
-    events = Events.of(profile)
+    table = pa.table(
+        {
+            "cause": gaps["cause"],
+            "evidence": gaps["evidence"],
+            "source": pa.array(sources_of_gaps(profile), pa.string()),
+            "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
+            "length_ps": gaps["length_ps"],
+            "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),
+        }
+    ).cast(_SCHEMA)
+    return merge(table, None)
+
+
+def sources_of_gaps(profile: Profile) -> list[str]:
+    """Per row of `gaps` the source line of its evidence as `path:line`, "" where it names none."""
+    gaps, events = profile["gaps"], Events.of(profile)
     event = integers(gaps, "event")
     known, source = events.argument_of("source", event)
     texts = [""]
@@ -43,17 +58,7 @@ def partial(profile: Profile) -> pa.Table:
         if place is not None:
             number[stack == row] = len(texts)
             texts.append(place.source)
-    table = pa.table(
-        {
-            "cause": gaps["cause"],
-            "evidence": gaps["evidence"],
-            "source": pa.array(texts, pa.string()).take(pa.array(number)),
-            "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
-            "length_ps": gaps["length_ps"],
-            "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),
-        }
-    ).cast(_SCHEMA)
-    return merge(table, None)
+    return [texts[at] for at in number.tolist()]
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

@@ -25,6 +25,7 @@ from xprof_py.postprocess.analyses.lane_activity import (
     AnsweringLane,
     ProcessActivity,
     Questions,
+    Told,
     on_fleet_time,
 )
 from xprof_py.postprocess.join.columns import Int64, integers
@@ -100,7 +101,8 @@ class OwnWindows:
 
     Columns of one length: ``lane``, ``window`` (row of its table `windows`), ``step`` (row of its outermost steps, -1
     for none), ``start_ps``, ``end_ps``; ``done_ps`` of shape (windows, CLASSES). ``further``: what must be asked of
-    those it waited for; their ``row`` is a row here.
+    those it waited for; their ``row`` is a row here. ``begins_ps``: per lane where its capture begins; 0 for a lane of
+    nothing.
     """
 
     lane: Int64
@@ -110,51 +112,75 @@ class OwnWindows:
     end_ps: Int64
     done_ps: Int64
     further: Questions
+    begins_ps: Int64
 
 
 def own_windows(activity: ProcessActivity, waits: Waits) -> OwnWindows:
     """Map 2 of one process. Asking a lane about its own windows gives what it did itself, and follows its waits."""
     columns: list[tuple[Int64, ...]] = []
     further = []
+    begins = np.zeros(len(activity.windows), np.int64)
     begin = 0
     for lane, windows in enumerate(activity.windows):
         low, high = _window_bounds(activity, lane, waits)
         own = Questions(np.arange(len(low)), np.full(len(low), waits.first_rank + lane), low, high)
-        done, more = answering_lane(activity, waits, lane).answer(own)
+        answering = answering_lane(activity, waits, lane)
+        done, more = answering.answer(own)
+        begins[lane] = answering.start[0] if len(answering.start) else 0
         columns.append((np.full(len(low), lane), windows.window, windows.step, low, high, done))
         further.append(Questions(more.row + begin, more.rank, more.start_ps, more.end_ps))
         begin += len(low)
     none = (*([np.empty(0, np.int64)] * 5), np.empty((0, len(CLASSES)), np.int64))
-    return OwnWindows(
-        *(np.concatenate([c[i] for c in (none, *columns)]) for i in range(6)), Questions.together(further)
-    )
+    number, window, step, low, high, done = (np.concatenate([c[i] for c in (none, *columns)]) for i in range(6))
+    return OwnWindows(number, window, step, low, high, done, Questions.together(further), begins)
 
 
-Answer = tuple[Int64, Int64, Questions]
-"""(rows, what was done for each, of shape (rows, CLASSES); what must be asked of others, by the same rows)."""
+@dataclass(frozen=True)
+class Answer:
+    """Of one process: ``done_ps``, of shape (rows, CLASSES), for each of ``rows``; ``told``: the same by reason, where
+    that was asked for; ``further``: what must be asked of others, by the same rows."""
+
+    rows: Int64
+    done_ps: Int64
+    told: Told | None
+    further: Questions
 
 
-def answer(activity: ProcessActivity, waits: Waits, asked: Questions) -> Answer:
-    """What a process says when it is asked about its lanes: one amount per row that it was asked for."""
+def answer(activity: ProcessActivity, waits: Waits, asked: Questions, why: bool) -> Answer:
+    """What a process says when it is asked about its lanes: one amount per row that it was asked for. ``why``: with
+    reasons."""
     rows, place = np.unique(asked.row, return_inverse=True)
     out = np.zeros((len(rows), len(CLASSES)), np.int64)
+    told: list[Told] = []
     further = []
     for rank in np.unique(asked.rank).tolist():
         mine = np.flatnonzero(asked.rank == rank)
-        done, more = answering_lane(activity, waits, rank - waits.first_rank).answer(asked.take(mine))
+        answering, questions = answering_lane(activity, waits, rank - waits.first_rank), asked.take(mine)
+        done, more = answering.answer(questions)
         np.add.at(out, place[mine], done)
+        if why:
+            told.append(answering.tell(questions, activity.reasons))
         further.append(Questions(asked.row[mine[more.row]], more.rank, more.start_ps, more.end_ps))
-    return rows, out, Questions.together(further)
+    return Answer(rows, out, Told.together(told) if why else None, Questions.together(further))
 
 
-Ask = Callable[[Sequence[tuple[int, Questions]]], Iterator[Answer]]
-"""(process, questions to its lanes) of some processes -> their answers in that order, wherever they are at hand."""
+Ask = Callable[[Sequence[tuple[int, Questions]], bool], Iterator[Answer]]
+"""((process, questions to its lanes) of some processes, with reasons?) -> their answers in that order, wherever they
+are at hand."""
 
 
-def follow(asked: Questions, out: Int64, ranks: Sequence[Rank], ask: Ask, hands: int = MOST_HANDED) -> None:
+def follow(
+    asked: Questions,
+    out: Int64,
+    ranks: Sequence[Rank],
+    ask: Ask,
+    hands: int = MOST_HANDED,
+    told: list[Told] | None = None,
+) -> None:
     """Add who did what to ``out``: picoseconds of shape (rows, CLASSES), with every wait followed to its end.
 
     Rounds, ``hands`` at most: in each, every process that is asked answers for itself and names whom it waited for.
+    ``told``: gets the same by reason; what is left after the last round has none.
     """
     process_of = np.array([rank.process for rank in ranks], np.int64)
     for _ in range(hands):
@@ -165,11 +191,15 @@ def follow(asked: Questions, out: Int64, ranks: Sequence[Rank], ask: Ask, hands:
         numbers, first = np.unique(process[order], return_index=True)
         some = [asked.take(mine) for mine in np.split(order, first[1:])]
         further = []
-        for rows, amounts, more in ask(list(zip(numbers.tolist(), some, strict=True))):
-            out[rows] += amounts
-            further.append(more)
+        for said in ask(list(zip(numbers.tolist(), some, strict=True)), told is not None):
+            out[said.rows] += said.done_ps
+            if told is not None and said.told is not None:
+                told.append(said.told)
+            further.append(said.further)
         asked = Questions.together(further)
     np.add.at(out[:, _COLLECTIVE], asked.row, asked.end_ps - asked.start_ps)
+    if told is not None:
+        told.append(Told.without_reason(asked.row, _COLLECTIVE, asked.end_ps - asked.start_ps))
 
 
 def follow_own(own: Sequence[OwnWindows], ranks: Sequence[Rank], ask: Ask) -> list[Int64]:

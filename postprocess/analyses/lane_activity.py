@@ -3,6 +3,9 @@
 A lane's capture is tiled by segments: busy ones have one class (the one that wins there), gaps share theirs among
 causes (docs/breakdown.md). A segment of class collective belongs to one collective, the one that started first. Read
 on the process's own clock (map 1), put on fleet time when that is known (map 2), then asked.
+
+Each share has a reason, in words and with a source line where it is known: for a gap its evidence, for a busy segment
+the operation that most of it belongs to (each instant to the one of its class that started first).
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from xprof_py.postprocess.analyses.evidence import sources_of_gaps
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.join.windows import cover_leaves
 from xprof_py.postprocess.match.endpoints import read_executions
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -30,6 +34,7 @@ class LaneActivity:
 
     ``execution``: the row of the process's endpoints that a segment of class collective belongs to, else -1.
     ``of``, ``class_code``, ``amount_ps``: the shares, by segment, then class; those of a segment sum to its length.
+    ``reason``: of each share, row of ProcessActivity.reasons, -1 where it is not told.
     """
 
     bounds_ps: Int64
@@ -37,6 +42,7 @@ class LaneActivity:
     of: Int64
     class_code: Int64
     amount_ps: Int64
+    reason: Int64
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,12 @@ class LaneWindows:
 
 @dataclass(frozen=True)
 class ProcessActivity:
-    """All lanes of one process, in ps since ``origin_ns`` on its own clock."""
+    """All lanes of one process, in ps since ``origin_ns`` on its own clock. ``reasons``: (words, source line or "")."""
 
     origin_ns: int
     lanes: tuple[LaneActivity, ...]
     windows: tuple[LaneWindows, ...]
+    reasons: tuple[tuple[str, str], ...]
 
 
 def read_activity(profile: Profile) -> ProcessActivity:
@@ -76,44 +83,86 @@ def read_activity(profile: Profile) -> ProcessActivity:
     gap_lane, gap_start, gap_end, length = (integers(gaps, n) for n in ("lane", "start_ps", "end_ps", "length_ps"))
     place = {name: at for at, name in enumerate(CLASSES)}
     cause = np.array([place[name] for name in gaps["cause"].to_pylist()] or np.zeros(0), np.int64)
+    # Without collectives nobody waits for this process, and nobody asks.
+    reasons, of_op, of_gap = _reasons(profile) if len(executions.first) else ((), code * 0 - 1, cause * 0 - 1)
     table = profile["windows"]
     tile = np.array([kind != "nested" for kind in table["kind"].to_pylist()] or np.zeros(0), np.bool_)
     of_lane, step, low, high = (integers(table, name) for name in ("lane", "step", "start_ps", "end_ps"))
     lanes, windows = [], []
     for number in range(profile["lanes"].num_rows):
         mine = np.flatnonzero((lane == number) & leaf)
-        parts = _busy(code[mine], start[mine], end[mine], open_end[mine], execution[mine])
+        parts = _busy(code[mine], start[mine], end[mine], open_end[mine], execution[mine], of_op[mine])
         free = np.flatnonzero((gap_lane == number) & (length > 0))
-        parts.append((gap_start[free], gap_end[free], cause[free], length[free], np.full(len(free), -1, np.int64)))
+        none = np.full(len(free), -1, np.int64)
+        parts.append((gap_start[free], gap_end[free], cause[free], length[free], none, of_gap[free]))
         rows = np.flatnonzero(tile & (of_lane == number))
         rows = rows[np.argsort(low[rows], kind="stable")]
         windows.append(LaneWindows(rows, step[rows], low[rows], high[rows]))
         lanes.append(_tiled(parts, np.unique(high[rows])))
-    return ProcessActivity(profile.origin_ns, tuple(lanes), tuple(windows))
+    return ProcessActivity(profile.origin_ns, tuple(lanes), tuple(windows), reasons)
 
 
-_Part = tuple[Int64, Int64, Int64, Int64, Int64]
-"""start, end, class, amount, execution of shares; shares of one start and end are of one segment."""
+def _reasons(profile: Profile) -> tuple[tuple[tuple[str, str], ...], Int64, Int64]:
+    """(reasons, that of every op, that of every gap).
+
+    An op's words are its opcode where its source line is known (one line is many ops), else its name.
+    """
+    number: dict[tuple[str, str], int] = {}
+    ops, hlo_ops, events = profile["ops"], profile["hlo_ops"], Events.of(profile)
+    hlo, name = integers(ops, "hlo_op"), events.name[integers(ops, "event")].astype(np.int64)
+    opcode, opcodes = dictionary(hlo_ops, "opcode")
+    file, files = dictionary(hlo_ops, "file")
+    line = integers(hlo_ops, "source_line", 0)
+    first, which = distinct(np.where(hlo >= 0, hlo, -1), np.where(hlo >= 0, -1, name))
+    found = []
+    for row in first.tolist():
+        op = int(hlo[row])
+        where = f"{files[file[op]]}:{line[op]}" if op >= 0 and files[file[op]] else ""
+        words = opcodes[opcode[op]] if where else events.names[name[row]]
+        found.append(number.setdefault((words, where), len(number)))
+    of_op = np.array(found or [-1], np.int64)[which] if len(hlo) else hlo
+    said = zip(profile["gaps"]["evidence"].to_pylist(), sources_of_gaps(profile), strict=True)
+    of_gap = np.array([number.setdefault(pair, len(number)) for pair in said] or np.zeros(0), np.int64)
+    return tuple(number), of_op, of_gap
 
 
-def _busy(code: Int64, start: Int64, end: Int64, open_end: Int64, execution: Int64) -> list[_Part]:
+_Part = tuple[Int64, Int64, Int64, Int64, Int64, Int64]
+"""start, end, class, amount, execution, reason of shares; shares of one start and end are of one segment."""
+
+
+def _busy(code: Int64, start: Int64, end: Int64, open_end: Int64, execution: Int64, reason: Int64) -> list[_Part]:
     cover = cover_leaves(code, start, end, open_end)
     parts = []
     for index in range(len(BUSY_CLASSES)):
         low, high = cover.exclusive[index]
+        rows = np.flatnonzero(code == index)
+        by, begin, finish = intervals.first_started(start[rows], open_end[rows])
+        piece, of, from_ps, to_ps = intervals.overlaps((begin, finish), (low, high))
+        row = rows[by[piece]]
         owner = np.full(len(low), -1, np.int64)
         if index == _COLLECTIVE:
-            rows = np.flatnonzero(code == index)
-            by, begin, finish = intervals.first_started(start[rows], open_end[rows])
-            piece, _, low, high = intervals.overlaps((begin, finish), (low, high))
-            owner = execution[rows[by[piece]]]
-        parts.append((low, high, np.full(len(low), index, np.int64), high - low, owner))
+            low, high, owner, why = from_ps, to_ps, execution[row], reason[row]
+        else:
+            # What a class covers alone is covered by ops of it: every segment has a piece.
+            why = _most(of, reason[row], to_ps - from_ps)
+        parts.append((low, high, np.full(len(low), index, np.int64), high - low, owner, why))
     return parts
+
+
+def _most(group: Int64, value: Int64, amount: Int64) -> Int64:
+    """Per group 0, 1, ... the value with the largest sum of ``amount``, the least of equal ones. Every group has a
+    row."""
+    first, which = distinct(group, value)
+    sums = np.zeros(len(first), np.int64)
+    np.add.at(sums, which, amount)
+    order = np.lexsort((value[first], -sums, group[first]))
+    new = np.append(True, np.diff(group[first][order]) != 0)[: len(order)]
+    return np.asarray(value[first][order][new])
 
 
 def _tiled(parts: list[_Part], cuts: Int64) -> LaneActivity:
     """Segments from shares, those of one class cut at ``cuts`` (gaps are cut there already)."""
-    low, high, code, amount, execution = (np.concatenate([part[i] for part in parts]) for i in range(5))
+    low, high, code, amount, execution, reason = (np.concatenate([part[i] for part in parts]) for i in range(6))
     busy = code < len(BUSY_CLASSES)
     edges = np.unique(np.concatenate(([np.iinfo(np.int64).min], cuts, [np.iinfo(np.int64).max])))
     piece, _, cut_low, cut_high = intervals.overlaps((low[busy], high[busy]), (edges[:-1], edges[1:]))
@@ -123,10 +172,11 @@ def _tiled(parts: list[_Part], cuts: Int64) -> LaneActivity:
         (code[busy][piece], code[~busy]),
         (cut_high - cut_low, amount[~busy]),
         (execution[busy][piece], execution[~busy]),
+        (reason[busy][piece], reason[~busy]),
     )
-    low, high, code, amount, execution = (np.concatenate(pair) for pair in columns)
+    low, high, code, amount, execution, reason = (np.concatenate(pair) for pair in columns)
     order = np.lexsort((code, low))
-    low, high, code, amount, execution = (column[order] for column in (low, high, code, amount, execution))
+    low, high, code, amount, execution, reason = (c[order] for c in (low, high, code, amount, execution, reason))
     new = np.ones(len(low), np.bool_)
     new[1:] = low[1:] != low[:-1]
     first = np.flatnonzero(new)
@@ -138,10 +188,11 @@ def _tiled(parts: list[_Part], cuts: Int64) -> LaneActivity:
     begins = np.flatnonzero(same)
     if not len(begins):
         none = np.empty(0, np.int64)
-        return LaneActivity(np.zeros(1, np.int64), none, none, none, none)
+        return LaneActivity(np.zeros(1, np.int64), none, none, none, none, none)
     sums = np.add.reduceat(amount, begins)
     bounds = np.append(low[first], high[-1])
-    return LaneActivity(bounds, execution[first], of[begins], code[begins], sums)
+    why = _most(np.cumsum(same) - 1, reason, amount)
+    return LaneActivity(bounds, execution[first], of[begins], code[begins], sums, why)
 
 
 def on_fleet_time(activity: LaneActivity, clock: Theta, origin_ns: int, job_origin_ns: int) -> LaneActivity:
@@ -169,6 +220,41 @@ class Questions:
         """All of several."""
         names = ("row", "rank", "start_ps", "end_ps")
         return Questions(*(np.concatenate([np.empty(0, np.int64), *(getattr(p, n) for p in parts)]) for n in names))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was done in answer to questions, and why. Columns of one length, one row for each ``row`` of the questions,
+    class and reason: ``reason`` is one of ``reasons``, -1 outside of what was captured and where none is told."""
+
+    row: Int64
+    class_code: Int64
+    reason: Int64
+    amount_ps: Int64
+    reasons: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def without_reason(row: Int64, class_code: int, amount_ps: Int64) -> Told:
+        """Time of one class of which no more is known."""
+        return Told(row, np.full(len(row), class_code), np.full(len(row), -1), amount_ps, ())
+
+    @staticmethod
+    def together(parts: Sequence[Told]) -> Told:
+        """All of several, with the reasons that come in them alone: those of one text are one."""
+        number: dict[tuple[str, str], int] = {}
+        columns = [(np.empty(0, np.int64),) * 4]
+        for part in parts:
+            said = np.unique(part.reason[part.reason >= 0])
+            renumbered = np.full(len(part.reasons) + 1, -1)
+            for at in said.tolist():
+                if any(part.reasons[at]):
+                    renumbered[at] = number.setdefault(part.reasons[at], len(number))
+            columns.append((part.row, part.class_code, renumbered[part.reason], part.amount_ps))
+        row, code, reason, amount = (np.concatenate([c[i] for c in columns]) for i in range(4))
+        first, which = distinct(row, code, reason)
+        sums = np.zeros(len(first), np.int64)
+        np.add.at(sums, which, amount)
+        return Told(row[first], code[first], reason[first], sums, tuple(number))
 
 
 class AnsweringLane:
@@ -203,6 +289,9 @@ class AnsweringLane:
         self.amount[halves, _COLLECTIVE] = (self.end - self.start)[halves]
         self.amount[self.waiting] = 0
         self.before = np.concatenate((np.zeros((1, len(CLASSES)), np.int64), np.cumsum(self.amount, axis=0)))
+        self._undivided = twice
+        # Shares are by segment, then class.
+        self._share, self._reason = activity.of * len(CLASSES) + activity.class_code, activity.reason
 
     def answer(self, asked: Questions) -> tuple[Int64, Questions]:
         """(amounts, of shape (questions, CLASSES); what must be asked of others): together as long as the questions.
@@ -228,6 +317,28 @@ class AnsweringLane:
                 np.add.at(followed, row, finish - begin)
         out[:, _UNKNOWN] += (high - low) - out.sum(axis=1) - followed
         return out, further
+
+    def tell(self, asked: Questions, reasons: tuple[tuple[str, str], ...]) -> Told:
+        """What ``answer`` says, by reason, of ``reasons`` of the process: the same amounts per question and class.
+
+        Takes time by segment.
+        """
+        row, segment, low, high = intervals.overlaps((asked.start_ps, asked.end_ps), (self.start, self.end))
+        amounts = self._part(segment, low, high)
+        owner, code = np.nonzero(amounts)
+        share = self._undivided[segment[owner]] * len(CLASSES) + code
+        place = np.searchsorted(self._share, share)
+        inside = np.zeros(len(asked.row), np.int64)
+        np.add.at(inside, row, high - low)
+        outside = np.flatnonzero(asked.end_ps - asked.start_ps > inside)
+        rest = (asked.end_ps - asked.start_ps - inside)[outside]
+        return Told(
+            np.concatenate((asked.row[row[owner]], asked.row[outside])),
+            np.concatenate((code, np.full(len(outside), _UNKNOWN))),
+            np.concatenate((self._reason[place], np.full(len(outside), -1))),
+            np.concatenate((amounts[owner, code], rest)),
+            reasons,
+        )
 
     def _part(self, segment: Int64, low: Int64, high: Int64) -> Int64:
         """What of a segment lies in [low, high), in the proportions of the whole."""

@@ -31,7 +31,6 @@ from xprof_py.postprocess.analyses.collectives import (
 from xprof_py.postprocess.analyses.job_view import (
     JobSteps,
     JobTime,
-    Questions,
     answer,
     follow_own,
     job_breakdown,
@@ -39,7 +38,7 @@ from xprof_py.postprocess.analyses.job_view import (
     own_windows,
     waits_of,
 )
-from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, read_activity
+from xprof_py.postprocess.analyses.lane_activity import ProcessActivity, Questions, read_activity
 from xprof_py.postprocess.clocks.curve import Curve
 from xprof_py.postprocess.clocks.exchanges import resolved
 from xprof_py.postprocess.clocks.solve import Solution
@@ -48,6 +47,7 @@ from xprof_py.postprocess.join.columns import Bool
 from xprof_py.postprocess.match.collectives import Collectives, match_collectives
 from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
 from xprof_py.postprocess.match.fleet_time import REFERENCE, Theta, fleet_ns, fleet_ps
+from xprof_py.postprocess.match.programs import stages
 from xprof_py.postprocess.match.steps import MatchedSteps, match_steps
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.replay.job_replay import Met, ProcessTimeline, read_process, replay_job
@@ -168,8 +168,8 @@ def renamed(part: ProcessPart, host: str) -> ProcessPart:
 
 
 def job_tables(job: Job, details: Details, breakdown: pa.Table, phases: tuple[str, ...]) -> dict[str, pa.Table]:
-    """The tables of the job: collectives, participants, and with clocks that match job_breakdown, job_steps,
-    stragglers.
+    """The tables of the job: rank_programs, collectives, participants, and with clocks that match job_breakdown,
+    job_steps, stragglers, straggler_reasons, job_replay.
 
     ``breakdown``: the merged table of all processes. ``phases``: of the steps that count. A job of one lane has none.
     """
@@ -178,6 +178,7 @@ def job_tables(job: Job, details: Details, breakdown: pa.Table, phases: tuple[st
     if len(found.ranks) < 2:
         return {}
     tables = {
+        "rank_programs": _rank_programs([part.endpoints for part in job.parts]),
         "collectives": collectives_table(solution.arrivals, solution.steps),
         "participants": participants_table(solution.arrivals),
     }
@@ -185,31 +186,53 @@ def job_tables(job: Job, details: Details, breakdown: pa.Table, phases: tuple[st
         return tables
     waits = waits_of(solution.arrivals, solution.time)
 
-    def ask(asked: Sequence[tuple[int, Questions]]) -> Iterator[Any]:
-        return details.each(answer, [(number, waits[number], questions) for number, questions in asked])
+    def ask(asked: Sequence[tuple[int, Questions]], why: bool) -> Iterator[Any]:
+        return details.each(answer, [(number, waits[number], questions, why) for number, questions in asked])
 
     own = list(details.each(own_windows, list(enumerate(waits))))
     tables["job_breakdown"] = job_breakdown(breakdown, solution.hosts, own, follow_own(own, found.ranks, ask))
     took = job_steps(own, solution.steps)
     tables["job_steps"] = _steps_table(solution, took, breakdown)
     used = took.common & np.isin(tables["job_steps"]["phase"].to_pylist(), phases)
-    late = stragglers.lateness(solution.arrivals, solution.steps, ask, solution.time)
+    begins_ps = np.concatenate([of.begins_ps for of in own])
+    late = stragglers.lateness(solution.arrivals, solution.steps, ask, solution.time, begins_ps)
     tables["stragglers"] = stragglers.stragglers_table(late, solution.arrivals, used)
+    tables["straggler_reasons"] = stragglers.reasons_table(late, solution.arrivals, used)
     replayed = _replayed(job, details, took, used, tables["stragglers"])
     if replayed is not None:
         tables["job_replay"] = replayed
     return tables
 
 
-def _replayed(job: Job, details: Details, took: JobSteps, used: Bool, ranks: pa.Table) -> pa.Table | None:
-    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no timeline.
+_RANK_PROGRAMS = pa.schema(
+    [
+        *(("host", pa.string()), ("stage", pa.int32()), ("program", pa.string()), ("name", pa.string())),
+        ("device_ps", pa.int64()),
+    ]
+)
 
-    None too for a process alone: replay/step_replay.py, which knows its silent waits for several devices, keeps closer
-    to what was measured.
+
+def _rank_programs(processes: Sequence[Endpoints]) -> pa.Table:
+    """One row per host and program that ran there, the longest first, and the stage of the host (match/programs.py).
+
+    `program` is equal for equal programs on all hosts, `name` is the host's own. A host of which no program is known
+    has no row.
     """
+    of_host = stages([{key: ps for key, (_, ps) in e.programs.items()} for e in processes])
+    rows = [
+        {"host": e.host, "stage": stage, "program": program, "name": name, "device_ps": ps}
+        for e, stage in zip(processes, of_host, strict=True)
+        for program, (name, ps) in sorted(e.programs.items(), key=lambda entry: (-entry[1][1], entry[0]))
+    ]
+    return pa.Table.from_pylist(rows, schema=_RANK_PROGRAMS)
+
+
+def _replayed(job: Job, details: Details, took: JobSteps, used: Bool, ranks: pa.Table) -> pa.Table | None:
+    """replay/job_replay.py for these processes, and without the rank that costs most; None where one has no
+    timeline."""
     solution, parts = job.solution, job.parts
     assert solution.time is not None
-    if len(parts) < 2 or not all(part.replayed for part in parts):
+    if not all(part.replayed for part in parts):
         return None
     found = (details.timeline(number) for number in range(len(parts)))
     processes = [timeline for timeline in found if timeline is not None]

@@ -59,7 +59,8 @@ class Endpoints:
     """Of one process. ``clock``: processes of one clock need no alignment. ``lanes``: how many it has.
 
     ``table``: SCHEMA, in order of (lane, start_ns). ``steps``: name, number, occurrence, source of the outermost steps,
-    by the row that the table's `step` means, and start_ns. ``programs``: signatures of the programs that ran.
+    by the row that the table's `step` means, and start_ns. ``programs``: signature -> name and device
+    time (ps, over all lanes) of the programs that ran.
     ``capture_ns``: first and last moment of the capture.
     """
 
@@ -70,7 +71,7 @@ class Endpoints:
     capture_ns: tuple[int, int]
     table: pa.Table
     steps: pa.Table
-    programs: frozenset[str]
+    programs: dict[str, tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,6 @@ def read_endpoints(profile: Profile, process_index: int | None) -> Endpoints:
             "waits_from_ns": profile.origin_ns + start[last] // 1000,
         }
     ).select(SCHEMA.names)
-    ran = integers(profile["runs"], "program")
     signed = signatures(profile)
     return Endpoints(
         host=profile.host,
@@ -189,8 +189,20 @@ def read_endpoints(profile: Profile, process_index: int | None) -> Endpoints:
                 "start_ns": start_ns,
             }
         ),
-        programs=frozenset(signed[row] for row in np.unique(ran[ran >= 0]).tolist()),
+        programs=_programs(profile, signed),
     )
+
+
+def _programs(profile: Profile, signed: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Endpoints.programs; a program that was compiled twice is one, under the name that it had first."""
+    runs = profile["runs"]
+    program, length = integers(runs, "program"), integers(runs, "end_ps") - integers(runs, "start_ps")
+    names = profile["programs"]["name"].to_pylist()
+    out: dict[str, tuple[str, int]] = {}
+    for row in np.unique(program[program >= 0]).tolist():
+        name, before = out.get(signed[row], (names[row], 0))
+        out[signed[row]] = (name, before + int(length[program == row].sum()))
+    return out
 
 
 def _clock(profile: Profile) -> str:

@@ -8,13 +8,16 @@ that run the same programs are a stage; pipeline stages run different ones.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from xprof_py.postprocess.join import host_names
 from xprof_py.postprocess.join.columns import dictionary, integers
 from xprof_py.postprocess.profile import Profile
+
+LEAST_SHARE = 20
+"""One part in so many of a rank's device time: what takes less does not make it a stage of its own."""
 
 
 def signatures(profile: Profile) -> list[str]:
@@ -44,7 +47,28 @@ def signatures(profile: Profile) -> list[str]:
     return out
 
 
-def stages(programs_of_rank: Sequence[frozenset[str]]) -> list[int]:
-    """Per rank the number of its stage: ranks with one set of programs are one stage, numbered by their first rank."""
-    seen: dict[frozenset[str], int] = {}
-    return [seen.setdefault(programs, len(seen)) for programs in programs_of_rank]
+def stages(programs_of_rank: Sequence[Mapping[str, int]]) -> list[int | None]:
+    """Per rank the number of its stage, from the device time of each of its programs; None for a rank without any.
+
+    Two ranks are of one stage unless a program that takes LEAST_SHARE of the one does not run on the other at all: a
+    rank that also logs or saves is none of its own. A rank belongs to the first stage whose first rank it goes with.
+    """
+    first: list[Mapping[str, int]] = []
+    out: list[int | None] = []
+    for programs in programs_of_rank:
+        if not programs:
+            out.append(None)
+            continue
+        at = next((at for at, other in enumerate(first) if not _apart(programs, other)), len(first))
+        if at == len(first):
+            first.append(programs)
+        out.append(at)
+    return out
+
+
+def _apart(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    return any(
+        ps * LEAST_SHARE >= sum(mine.values()) and name not in other
+        for mine, other in ((a, b), (b, a))
+        for name, ps in mine.items()
+    )

@@ -1,8 +1,8 @@
 """What would a step of the job take without one class of its time, or without anybody's being late?
 
-All processes are replayed together (step_replay.py says how each is), joined at their collectives: a part of a run
-that begins with one waits there until the last participant has come, and then goes on. So what is removed on one rank
-shortens the waiting of all others. Besides the classes three things are tried:
+All processes, or all devices of one, are replayed together (step_replay.py says how each process is), joined at their
+collectives: a part of a run that begins with one waits there until the last participant has come, and then goes on. So
+what is removed on one rank shortens the waiting of all others. Besides the classes three things are tried:
 
     straggler       one process's lateness: it comes and goes with the others, so it is left out
     waiting         every collective takes its transfer alone: nobody waits for anybody
@@ -90,7 +90,7 @@ class _Joined:
             meeting, shift = np.where(joins, met.meeting[execution], -1), met.shift_ps[execution]
         self.follows, self.meeting, self.shift = one_by_one(work.follows), one_by_one(meeting), one_by_one(shift)
         self.measured = one_by_one(self.waited)
-        # Where this rank's arrival lies: in the part that waits, or for an asynchronous one in an earlier one.
+        # Where its arrivals lie, one per lane: in the part that waits, or for an asynchronous one in an earlier one.
         rows = np.flatnonzero(joins)
         at = met.arrival_ps[work.execution[rows]] if len(rows) else rows
         part = rows.copy()
@@ -100,11 +100,8 @@ class _Joined:
             if not len(earlier):
                 break
             part[earlier] -= 1
-        # Of several lanes in one collective the last speaks for the process.
-        self.meetings, last = np.unique(meeting[rows][::-1], return_index=True)
-        last = len(rows) - 1 - last
-        self.part = part[last]
-        self.later_ps = (np.maximum(at - work.start_ps[part], 0) + shift[rows])[last]
+        self.meetings, self.part = meeting[rows], part
+        self.later_ps = np.maximum(at - work.start_ps[part], 0) + shift[rows]
 
 
 class _Process(Replay):
@@ -140,7 +137,7 @@ class _Job:
     ) -> None:
         self.never_waits = never_waits
         self.processes = [_Process(process, of, removed, self) for process, of in zip(processes, joined, strict=True)]
-        # By collective, then process: who comes, in which part of its work, and how much after that begins.
+        # By collective, then lane: whose it is, in which part of its work it comes, and how much after that begins.
         meeting = np.concatenate([of.meetings for of in joined])
         who = np.repeat(np.arange(len(joined)), [len(of.meetings) for of in joined])
         order = np.argsort(meeting, kind="stable")

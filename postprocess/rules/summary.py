@@ -23,6 +23,7 @@ from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
 from xprof_py.postprocess.rules.sampler_words import sampler_advice
+from xprof_py.postprocess.rules.stages import stage_rows
 from xprof_py.postprocess.rules.straggler import straggler
 from xprof_py.postprocess.rules.throughput import throughput_summary
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
@@ -69,7 +70,7 @@ def build_summary(
     if "job_steps" in tables and main_steps.num_rows:
         main_step_ps = _of_job(tables["job_steps"], main_steps["name"][0].as_py(), phases) or main_step_ps
     main_name = main_steps["name"][0].as_py() if main_steps.num_rows else None
-    late = straggler(tables.get("stragglers"), main_step_ps)
+    late = straggler(tables.get("stragglers"), tables.get("straggler_reasons"), main_step_ps)
     predicted = verdict_rule.prediction(tables.get("job_replay", tables["replay"]))
     notes = list(diagnostics)
     if shares is None:
@@ -124,6 +125,7 @@ def build_summary(
         "predictions": _predictions(predicted, late),
         "clocks": list(clocks),
         "straggler": late,
+        "stages": stage_rows(tables.get("rank_programs")),
         "top_ops": with_roofline(_top_ops(ops, lanes, whole_s), ops.slice(0, TOP_OPS), tables["roofline"], lanes),
         "compiled_code": code,
         "communication": moved,

@@ -39,7 +39,8 @@ class Job:
 
     ``lanes``: host -> class -> exclusive in job view, over its step windows. ``steps``: (name, number, occurrence) ->
     time. ``collectives``: (kind, last host or None, late by, transfer), in order of time. ``stragglers``: host ->
-    (lost, cause). ``without``: what is removed -> the mean step.
+    (lost, cause). ``reasons``: (late host, class, reason) -> how much more it did, in all steps. ``without``:
+    what is removed -> the mean step.
     """
 
     title: str = ""
@@ -48,6 +49,7 @@ class Job:
     steps: dict[tuple[str, int, int], int] = field(default_factory=dict)
     collectives: list[tuple[str, str | None, int | None, int | None]] | None = None
     stragglers: dict[str, tuple[int, str]] | None = None
+    reasons: dict[tuple[str, str, str], int] | None = None
     without: dict[str, int] = field(default_factory=dict)
 
     def profiles(self) -> list[Profile]:
@@ -124,7 +126,10 @@ def _expect(job: Job, words: list[str], lines: list[str], unit_ps: int, source: 
     elif words[0] == "stragglers":
         # HOST lost TIME cause CLASS
         job.stragglers = {r[0]: (int(r[2]) * unit_ps, r[4]) for r in rows}
+    elif words[0] == "reasons":
+        # HOST CLASS TIME REASON
+        job.reasons = {(r[0], r[1], " ".join(r[3:])): int(r[2]) * unit_ps for r in rows}
     elif words[0] == "without":
         job.without = {name: int(ps) * unit_ps for name, ps in rows}
     else:
-        raise CaseError(f"{source}: expect lane, steps, collectives, stragglers or without, not {words[0]!r}")
+        raise CaseError(f"{source}: expect lane, steps, collectives, stragglers, reasons or without, not {words[0]!r}")

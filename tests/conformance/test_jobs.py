@@ -77,6 +77,26 @@ def test_stragglers_lose_what_was_worked_out(case: tuple[Job, Analysis]) -> None
     assert {row["host"]: (row["lost_ns"] * 1000, row["cause"]) for row in rows} == job.stragglers
 
 
+def test_reasons_of_lateness_are_those_worked_out(case: tuple[Job, Analysis]) -> None:
+    job, analysis = case
+    if job.reasons is None:
+        return
+    rows = analysis.tables["straggler_reasons"].to_pylist()
+    assert {(r["host"], r["class"], r["reason"] or ""): r["length_ps"] for r in rows} == job.reasons
+
+
+def test_reasons_add_up_to_what_the_late_one_did(case: tuple[Job, Analysis]) -> None:
+    _, analysis = case
+    if "stragglers" not in analysis.tables:
+        return
+    reasons = analysis.tables["straggler_reasons"].to_pylist()
+    for rank in analysis.tables["stragglers"].to_pylist():
+        mine = [row for row in reasons if (row["host"], row["lane"]) == (rank["host"], rank["lane"])]
+        told = {name: sum(row["length_ps"] for row in mine if row["class"] == name) for name in CLASSES}
+        assert told == {name: rank[f"{name}_ps"] for name in CLASSES}
+        assert sum(told.values()) == rank["lost_ns"] * 1000
+
+
 def test_steps_of_the_job_take_what_was_worked_out(case: tuple[Job, Analysis]) -> None:
     job, analysis = case
     if not job.steps:
@@ -94,9 +114,26 @@ def test_replays_take_what_was_worked_out(case: tuple[Job, Analysis]) -> None:
     assert {name: found[name] for name in job.without} == job.without
 
 
+def test_hosts_that_run_other_programs_are_stages() -> None:
+    """a runs g, c runs h, and b both."""
+    found = analysed(read_job(JOBS["culprit_behind_the_culprit"]))
+    assert [(row["hosts"], row["programs"]) for row in found.summary["stages"]] == [
+        (["a"], ["jit_g"]),
+        (["b"], ["jit_h", "jit_g"]),
+        (["c"], ["jit_h"]),
+    ]
+    assert [(r["host"], r["stage"], r["device_ps"]) for r in found.tables["rank_programs"].to_pylist()] == [
+        ("a", 0, 54 * 10**9),
+        ("b", 1, 40 * 10**9),
+        ("b", 1, 19 * 10**9),
+        ("c", 2, 35 * 10**9),
+    ]
+    assert analysed(read_job(JOBS["late_input"])).summary["stages"] is None
+
+
 def test_the_raw_lanes_stay_beside_the_job(case: tuple[Job, Analysis]) -> None:
     job, analysis = case
-    assert [lane["host"] for lane in analysis.summary["lanes"]] == list(job.hosts)
+    assert list(dict.fromkeys(lane["host"] for lane in analysis.summary["lanes"])) == list(job.hosts)
     if None not in job.clocks():
         used = analysis.summary["breakdown"]
         assert sum(line["share"] for line in used.values()) == pytest.approx(1.0)

@@ -24,7 +24,17 @@ from xprof_py.postprocess.readers.sources import Source, Sources
 
 DATA = Path(__file__).parent.parent / "data" / "jax_cpu"
 JOBS = sorted((Path(__file__).parent.parent / "conformance" / "jobs").glob("*.job"))
-OF_THE_JOB = {"collectives", "participants", "clock_map", "job_breakdown", "job_steps", "stragglers", "job_replay"}
+OF_THE_JOB = {
+    "collectives",
+    "participants",
+    "clock_map",
+    "job_breakdown",
+    "job_steps",
+    "stragglers",
+    "straggler_reasons",
+    "job_replay",
+    "rank_programs",
+}
 
 
 def assert_same(found: Analysis, expected: Analysis) -> None:
@@ -60,10 +70,9 @@ def test_jobs_worked_out_by_hand(
     sources = [Source(key, tmp_path / key) for key in profiles]
     for key in profiles:
         (tmp_path / key).write_text(key)
-    whole = [
-        partials(with_host(profile, f"vm:{key}" if one_name else profile.host, [str(tmp_path / key)]))
-        for key, profile in profiles.items()
-    ]
+    several = len(profiles) > 1
+    hosts = {key: (f"vm:{key}" if several else "vm") if one_name else profile.host for key, profile in profiles.items()}
+    whole = [partials(with_host(profile, hosts[key], [str(tmp_path / key)])) for key, profile in profiles.items()]
     expected = reduce_partials(whole[::-1], [])
     assert set(expected.tables) >= OF_THE_JOB
     spool = Spool(tmp_path / "partials")

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from made_up_jobs import LATE_US, make_job
 
 from xprof_py.cli import main
 from xprof_py.cli.analyze import analyze
@@ -25,7 +26,7 @@ from xprof_py.postprocess.fleet.analysis import Analysis, analyse, read_analysis
 from xprof_py.postprocess.fleet.passes import Endpoints, Solved, solve
 from xprof_py.postprocess.fleet.questions import APART
 from xprof_py.postprocess.fleet.run_job import analyse_job
-from xprof_py.postprocess.fleet.schedulers import ATTEMPTS, Failed, InProcess, LocalWorkers, Scheduler
+from xprof_py.postprocess.fleet.schedulers import ATTEMPTS, Failed, InProcess, LocalWorkers, Scheduler, Task
 from xprof_py.postprocess.fleet.spool import Spool
 from xprof_py.postprocess.readers.sources import Source, find_sources
 
@@ -76,6 +77,33 @@ def test_the_number_of_workers_and_the_order_of_files_change_no_byte(
     files = sorted(profiles.iterdir(), reverse=workers == 8)
     analyze(files, tmp_path / "out", workers=workers)
     assert contents(tmp_path / "out") == expected
+
+
+class Backwards(InProcess):
+    """The last task first."""
+
+    def run(self, function: Callable[..., Any], tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        for place, result in super().run(function, tasks[::-1]):
+            yield len(tasks) - 1 - place, result
+
+
+def test_whoever_answers_for_hosts_that_wait_for_one_another_in_whatever_order(tmp_path: Path) -> None:
+    """What was done, and by what reason, is asked of the processes that did it."""
+    sources = make_job(tmp_path, hosts=3, steps=7, collectives=4)
+    found = []
+    for scheduler in (InProcess(), Backwards(), LocalWorkers(2)):
+        try:
+            result = analyse_job(sources, Spool(tmp_path / "spool"), scheduler, resume=True)
+        finally:
+            scheduler.close()
+        assert result.summary["straggler"]["host"] == "h0001"
+        # Late to the first collective of a step by its own work before it.
+        (reason,) = result.summary["straggler"]["reasons"]
+        said = tuple(reason[name] for name in ("class", "reason", "source", "steps", "ms_per_step"))
+        assert said == ("compute", "dot", "train.py:10", 7, LATE_US / 1e3)
+        write_analysis(result, tmp_path / str(len(found)))
+        found.append(contents(tmp_path / str(len(found))))
+    assert found[0] == found[1] == found[2]
 
 
 def test_it_is_the_answer_that_one_process_finds_in_memory(profiles: Path, expected: dict[str, bytes]) -> None:

@@ -66,4 +66,17 @@ def test_inferred_steps_are_counted_from_where_the_collectives_say() -> None:
 
 
 def test_ranks_that_run_other_programs_are_other_stages() -> None:
-    assert stages([frozenset("ab"), frozenset("c"), frozenset("ba"), frozenset("c")]) == [0, 1, 0, 1]
+    first, second = {"forward": 60, "backward": 40}, {"loss": 100}
+    assert stages([first, second, dict(reversed(first.items())), second]) == [0, 1, 0, 1]
+
+
+def test_a_rank_that_also_logs_is_no_stage_of_its_own() -> None:
+    """One part in twenty of the device time is what makes a difference, and only where the other never runs it."""
+    train = {"train": 1000}
+    assert stages([{**train, "log": 50}, train]) == [0, 0]
+    assert stages([{**train, "log": 53}, train]) == [0, 1]
+    assert stages([{**train, "log": 53}, {**train, "log": 1}]) == [0, 0]
+
+
+def test_a_rank_without_programs_has_no_stage() -> None:
+    assert stages([{"train": 1}, {}, {"train": 2}]) == [0, None, 0]

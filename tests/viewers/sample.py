@@ -468,7 +468,21 @@ def four_hosts() -> Sample:
                 )
             lanes[f"host{h}", lane] = steps
     summary, tables = summarize(lanes, verdict={}, hidden_s={"collective": 5.4})
-    summary["straggler"] = {"host": "host2", "share": 0.41, "lost_ms_per_step": 38.2, "cause": "host"}
+    reason = {"class": "host", "reason": "loader.py:41 decode", "source": "/job/loader.py:41"}
+    summary["straggler"] = {
+        "host": "host2",
+        "share": 0.41,
+        "lost_ms_per_step": 38.2,
+        "cause": "host",
+        "steps": 119,
+        "of_steps": 119,
+        "reason": reason["reason"],
+        "source": reason["source"],
+        "reasons": [
+            {**reason, "steps": 119, "ms_per_step": 37.9},
+            {"class": "unknown", "reason": None, "source": None, "steps": 60, "ms_per_step": 0.3},
+        ],
+    }
     summary["clocks"] = [
         {"host": "host0", "offset_ns": 0, "drift_ppm": 0.0, "error_ns": 0, "method": "reference", "status": "ok"},
         {

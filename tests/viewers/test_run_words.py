@@ -12,6 +12,8 @@ from xprof_py.viewers.run_words import run_words
 from xprof_py.viewers.terminal import render_summary
 
 OBSERVER = {"step_ms_before": 10.0, "step_ms_inside": 13.0, "step_ms_after": 10.2, "ratio": 1.29, "slower": True}
+STRAGGLER = {"host": "host2", "lost_ms_per_step": 78.8, "cause": "input", "steps": 19, "of_steps": 20}
+LATE = "host2 kept the others waiting most in 19 of 20 steps, 78.8 ms a step: input"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,17 @@ OBSERVER = {"step_ms_before": 10.0, "step_ms_inside": 13.0, "step_ms_after": 10.
             ["A step took 13.0 ms while recorded, 10.0 ms before."],
         ),
         ({"observer": {**OBSERVER, "ratio": None}}, []),
+        ({"straggler": None}, []),
+        ({"straggler": {"host": "host2", "share": 0.41, "lost_ms_per_step": 38.2, "cause": "host"}}, []),
+        (
+            {"straggler": {**STRAGGLER, "reason": "input", "source": "/job/train.py:58 batches"}},
+            [f"{LATE}, `input` at train.py:58 batches."],
+        ),
+        (
+            {"straggler": {**STRAGGLER, "reason": "loader.py:41 read", "source": "/job/loader.py:41"}},
+            [f"{LATE}, `loader.py:41 read`."],
+        ),
+        ({"straggler": {**STRAGGLER, "reason": None, "source": None}}, [f"{LATE}."]),
     ],
 )
 def test_a_sentence_for_each_thing_that_is_known(summary: dict[str, Any], said: list[str]) -> None:

@@ -83,6 +83,8 @@ def test_names_from_a_trace_cannot_drive_the_terminal(sample: ModuleType) -> Non
 def test_the_straggler_is_named(sample: ModuleType) -> None:
     summary, _ = sample.four_hosts()
     assert "straggler host2 costs 38.2 ms a step" in show(summary)
+    said = "host2 kept the others waiting most in 119 of 119 steps, 38.2 ms a step: host work, `loader.py:41 decode`."
+    assert said in " ".join(show(summary).split())
 
 
 def test_a_reason_is_said_once(sample: ModuleType) -> None:
