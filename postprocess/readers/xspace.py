@@ -44,6 +44,8 @@ _EMPTY = (
     "is empty: jaxlib writes no byte, and reports success, where a profile is larger than 2 GB; record fewer steps, or "
     "without Python's calls (python_tracer_level=0)"
 )
+_BESIDE_HOST = ("/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer", "/host:TPU-runtime")
+"""Planes whose lines are threads of the process, by their ids: XLA usually merges them into "/host:CPU"."""
 _PROGRAM_ID = re.compile(r"\((\d+)\)$")
 
 
@@ -71,11 +73,11 @@ def read_xspace(path: str | Path) -> Profile:
     return _XSpaceReader(file, content, columns).profile()
 
 
-def strings(pair: tuple[Any, Any]) -> pa.StringArray:
-    """A string column of the decoder (offsets, bytes) as an Arrow array."""
+def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
+    """A string column of the decoder (offsets, bytes) as an Arrow array; a large one beyond 2 GB."""
     offsets, text = pair
     large = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
-    return large.cast(pa.string())
+    return large if len(memoryview(text)) >= 1 << 31 else large.cast(pa.string())
 
 
 class _XSpaceReader:
@@ -299,10 +301,21 @@ class _XSpaceReader:
         start_ps[:] = new_start_ps
         duration_ps[:] = device_duration_ps
 
+    def one_line_per_thread(self) -> _I32:
+        """Per line the line of its thread: that of "/host:CPU" where another plane of the host has the thread's id."""
+        out = np.arange(len(self.column("lines", "plane")), dtype=np.int32)
+        planes = [self.plane_names[plane] for plane in self.column("lines", "plane")]
+        ids = self.column("lines", "id").tolist()
+        threads = {number: row for row, number in enumerate(ids) if number and planes[row] == "/host:CPU"}
+        for row, plane in enumerate(planes):
+            if plane in _BESIDE_HOST:
+                out[row] = threads.get(ids[row], row)
+        return out
+
     def events(self, line_base_ps: _I64, sound_lines: npt.NDArray[np.bool_]) -> tuple[dict[str, Any], _I64 | None]:
         """The table events, its metadata rows and last end; and its rows in the file, None for all in order."""
         counts = self.column("lines", "event_count")
-        line: _I32 = self.column("events", "line")
+        line: _I32 = self.one_line_per_thread()[self.column("events", "line")]
         metadata: _I32 = self.column("events", "metadata")
         start_ps: _I64 = self.column("events", "offset_ps")
         duration_ps: _I64 = self.column("events", "duration_ps")
