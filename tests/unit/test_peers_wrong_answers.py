@@ -7,6 +7,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from device_spaces import Planes
 from kineto_traces import US, Trace, classes, codes
 
 from xprof_py.errors import BadInputError
@@ -204,3 +205,26 @@ def test_a_folder_of_two_jobs_is_refused_and_lists_them(tmp_path: Path) -> None:
         Trace(rank, ranks).step(0, 0, 100).launched((10, 20), (30, 90)).written(tmp_path / f"{ranks}-{rank}.json")
     with pytest.raises(BadInputError, match=r"(?s)several jobs.*of 2 ranks: .*2-0.json, .*2-1.json.*of 8 ranks: .*8-3"):
         analyse([tmp_path])
+
+
+def test_a_trace_without_steps_says_how_torch_marks_them(tmp_path: Path) -> None:
+    file = Trace().launched((10, 20), (30, 90)).written(tmp_path / "a.json")
+    (row,) = (r for r in analyse([file]).summary["diagnostics"] if r["code"] == "no_steps")
+    assert row["message"].startswith("no steps: call `step()` of torch.profiler's profile")
+
+
+@pytest.mark.parametrize(("second_starts_us", "apart"), [(50, False), (200, True)])
+def test_captures_of_one_host_at_different_times_are_said_to_be_no_job(
+    tmp_path: Path, second_starts_us: int, apart: bool
+) -> None:
+    """Four recordings made one after the other in one folder: their mean would be nobody's."""
+    for name, start in (("a", 0), ("b", second_starts_us)):
+        planes = Planes(100 * US)
+        for plane in planes.space.planes:
+            for stat in plane.stats:
+                stat.int64_value += start * 1000
+        planes.line("/host:CPU", "python", 1).event("train", 0, 90 * US, _r=1, step_num=1)
+        (tmp_path / f"{name}.xplane.pb").write_bytes(planes.space.SerializeToString())
+    found = [row for row in analyse([tmp_path]).summary["diagnostics"] if row["code"] == "captures_apart"]
+    assert [(row["file"], row["count"]) for row in found] == ([("host0", 2)] if apart else [])
+    assert all("a, b" in row["message"] for row in found)
