@@ -198,9 +198,11 @@ def _newest_of_each_rank(processes: list[Source]) -> tuple[list[Source], list[di
 def _folder(root: Path) -> Sources:
     files = _profiles_below(root)
     if not files:
-        raise BadInputError(
-            str(root), "", "no profile in this folder (looked for *.xplane.pb, *.xpr and traces of PyTorch in *.json)"
-        )
+        why = "no profile in this folder (looked for *.xplane.pb, *.xpr and traces of PyTorch in *.json)"
+        archives = sorted(file.name for file in root.iterdir() if file.name.endswith(TAR_SUFFIXES))
+        if archives:
+            why += f"; archives are read where they are named: {', '.join(archives[:5])}"
+        raise BadInputError(str(root), "", why)
     by_folder: dict[Path, list[Path]] = defaultdict(list)
     for file in files:
         by_folder[file.parent].append(file)
