@@ -55,9 +55,8 @@ def one_of_each_rank(read: Sequence[R]) -> tuple[list[R], list[dict[str, Any]]]:
             by_count[process.process_count].append(process.trace)
     if len(by_count) > 1:
         listed = "\n".join(f"  of {count} ranks: {', '.join(sorted(by_count[count]))}" for count in sorted(by_count))
-        raise BadInputError(
-            min(map(min, by_count.values())), "", f"is one of several jobs' traces; name those of one:\n{listed}"
-        )
+        first_file = min(file for files in by_count.values() for file in files)
+        raise BadInputError(first_file, "", f"is one of several jobs' traces; name those of one:\n{listed}")
     for process in read:
         rank, file = process.process_index, process.trace
         if file is None or rank is None:
