@@ -334,7 +334,8 @@ class _Join:
         """Step -> reason, for steps with a launched graph of which most kernels are not in the trace."""
         if self.device_launches is None:
             return {}
-        short, out = self.device_launches.short, {}
+        short = self.device_launches.short
+        out: dict[int, str] = {}
         for launch, shown, whole in zip(short.launch.tolist(), short.shown.tolist(), short.whole.tolist(), strict=True):
             step = int(self.launch_step[launch])
             if 0 <= step < self.steps.outer:
