@@ -1,5 +1,5 @@
 # Every target sets up its own environment: with uv where it is there, else with venv and pip.
-#   make demo | test | test-gpu | properties | lint | bench | bench-annotate | clean
+#   make demo | test | test-gpu | properties | fuzz | lint | bench | bench-annotate | clean
 # PYTHON=python3.12 takes another interpreter.
 PYTHON ?= python3
 # Each interpreter has an environment of its own, so that PYTHON=... never tests the wrong one.
@@ -17,7 +17,7 @@ else
   INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: demo test test-gpu properties lint bench bench-annotate clean install
+.PHONY: demo test test-gpu properties fuzz lint bench bench-annotate clean install
 
 $(BIN)/python:
 	$(MAKE_VENV)
@@ -45,6 +45,11 @@ test: $(VENV)/installed
 # `make test` takes the same examples each time; this draws new ones.
 properties: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m 'hypothesis and not live and not gpu' --hypothesis-profile=new tests
+
+# The decoders under sanitizers: libFuzzer where clang has it, else random damage. FUZZ_SECONDS=1800 takes half an hour.
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/installed
+	$(BIN)/python tests/fuzz.py --seconds $(FUZZ_SECONDS)
 
 # pytest's exit code 5 means that it found no test: nothing failed, and nothing was shown to work either.
 test-gpu: $(VENV)/installed

@@ -1,6 +1,7 @@
-/* One input for all decoders, for libFuzzer (clang -fsanitize=fuzzer,address,undefined) and for test_decode.c, which
- * includes this file: the target is then run and kept working also where there is no libFuzzer.
- * It checks what every result must satisfy: rows in range, string offsets rising, memory within its bound. */
+/* A target per decoder for libFuzzer (clang -fsanitize=fuzzer,address,undefined), named by the environment variable
+ * XPR_FUZZ_TARGET: json, wire, xspace or hlo; without it an input goes through all of them. test_decode.c includes this
+ * file: the targets are run and kept working also where there is no libFuzzer.
+ * They check what every result must satisfy: rows in range, string offsets rising, memory within its bound. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "decode/chrome_json.h"
 #include "decode/hlo.h"
 #include "decode/utf8.h"
+#include "decode/wire.h"
 #include "decode/xspace.h"
 
 #define REQUIRE(claim)                                                      \
@@ -31,7 +33,8 @@ static void check_strings(const xpr_strings *strings) {
     for (size_t i = 0; i < strings->count; i++) {
         int64_t start = strings->offsets[i], end = strings->offsets[i + 1];
         REQUIRE(0 <= start && start <= end && (size_t)end <= strings->byte_capacity);
-        REQUIRE(xpr_utf8_valid((const uint8_t *)strings->bytes + start, (size_t)(end - start)));
+        /* Where all are empty there are no bytes to point at. */
+        if (end > start) REQUIRE(xpr_utf8_valid((const uint8_t *)strings->bytes + start, (size_t)(end - start)));
     }
 }
 
@@ -196,9 +199,43 @@ static void check_chrome(const uint8_t *bytes, size_t length) {
     xpr_chrome_free(&pieces);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+/* Reading a field's value and skipping it end at one place; messages are tried inside every length-delimited field. */
+static void check_fields(xpr_wire w, int depth) {
+    while (w.at != w.end) {
+        const uint8_t *before = w.at, *end = w.end;
+        uint32_t tag;
+        if (!xpr_wire_tag(&w, &tag)) break;
+        REQUIRE(w.at > before && w.at <= end);
+        xpr_wire skipped = w;
+        bool skips = xpr_wire_skip(&skipped, tag);
+        REQUIRE(!skips || (skipped.at >= w.at && skipped.at <= end));
+        uint64_t number;
+        xpr_wire inner;
+        bool reads = skips;
+        if ((tag & 7) == XPR_VARINT) reads = xpr_wire_varint(&w, &number);
+        else if ((tag & 7) == XPR_FIXED64) reads = xpr_wire_fixed64(&w, &number);
+        else if ((tag & 7) == XPR_LEN) reads = xpr_wire_inner(&w, &inner);
+        else w = skipped;
+        REQUIRE(reads == skips);
+        if (!reads) break;
+        REQUIRE(w.at == skipped.at);
+        if ((tag & 7) == XPR_LEN) {
+            REQUIRE(inner.at <= inner.end && inner.end == w.at);
+            if (depth > 0) check_fields(inner, depth - 1);
+        }
+    }
+    REQUIRE(w.at <= w.end);
+}
+
+static void fuzz_wire(const uint8_t *bytes, size_t length) {
+    xpr_failure failure = {bytes, NULL};
+    xpr_wire w = {bytes, bytes + length, &failure};
+    check_fields(w, 8);
+    REQUIRE(failure.at >= bytes && failure.at <= bytes + length);
+}
+
+static void fuzz_xspace(const uint8_t *bytes, size_t length) {
     xpr_decode_error error;
-    check_chrome(bytes, length);
     xpr_xspace space;
     if (xpr_xspace_decode(bytes, length, &space, &error) == 0) {
         check_xspace(&space, length);
@@ -206,6 +243,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     } else {
         REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
     }
+}
+
+static void fuzz_hlo(const uint8_t *bytes, size_t length) {
+    xpr_decode_error error;
     xpr_hlo hlo;
     if (xpr_hlo_decode(bytes, length, &hlo, &error) == 0) {
         check_hlo(&hlo, length);
@@ -213,5 +254,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     } else {
         REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
     }
+}
+
+static const struct {
+    const char *name;
+    void (*run)(const uint8_t *bytes, size_t length);
+} targets[] = {{"json", check_chrome}, {"wire", fuzz_wire}, {"xspace", fuzz_xspace}, {"hlo", fuzz_hlo}};
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+    static const char *wanted = NULL;
+    if (wanted == NULL) {
+        const char *named = getenv("XPR_FUZZ_TARGET");
+        wanted = named != NULL ? named : "";
+    }
+    size_t count = sizeof targets / sizeof *targets, ran = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!*wanted || strcmp(wanted, targets[i].name) == 0) targets[i].run(bytes, length), ran++;
+    REQUIRE(ran == (*wanted ? 1 : count)); /* a name that is none would find nothing */
     return 0;
 }

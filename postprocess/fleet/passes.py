@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.fleet.job import Job, ProcessDetail, ProcessPart, process_part, renamed
 from xprof_py.postprocess.fleet.questions import QUESTIONS
-from xprof_py.postprocess.fleet.ranks import one_of_each_rank
+from xprof_py.postprocess.fleet.ranks import captures_apart, one_of_each_rank
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
@@ -64,6 +64,8 @@ class Endpoints:
     trace: str | None = None
     """The file, where its rank comes without a run file (ranks.py): a trace in JSON, say."""
     process_count: int | None = None
+    captured_ns: tuple[int, int] | None = None
+    """UTC of the capture's start and end, where the files say when it was."""
     job: ProcessPart | None = None
     clock_samples: pa.Table | None = None
     """Of this process, as exchanges.of_profile has them; with ``job`` or not at all."""
@@ -110,6 +112,7 @@ def first_pass(source: Source, *, calibrate: bool = False) -> tuple[Partials, En
             run_file=None if local.run_file is None else local.shown(str(local.run_file)),
             trace=_trace_of(local, profile),
             process_count=count if isinstance(count, int) else None,
+            captured_ns=_captured_ns(profile),
             job=part.job,
             clock_samples=part.answers["clock_samples"],
         )
@@ -127,6 +130,11 @@ def _trace_of(source: Fetched, profile: Profile) -> str | None:
     return None if source.trace is None else source.shown(str(profile.metadata.get("file") or source.trace))
 
 
+def _captured_ns(profile: Profile) -> tuple[int, int] | None:
+    start, end = (profile.origin_ns + edge // 1000 for edge in (profile.capture_start_ps, profile.capture_end_ps))
+    return (start, end) if profile.origin_ns else None
+
+
 def solve(endpoints: Sequence[Endpoints]) -> Solution:
     """What only all processes together can say. The order of ``endpoints`` does not matter.
 
@@ -134,6 +142,7 @@ def solve(endpoints: Sequence[Endpoints]) -> Solution:
     two runs, and their average would be nobody's.
     """
     ordered, rows = one_of_each_rank(sorted(endpoints, key=lambda e: e.key))
+    rows += captures_apart(ordered)
     seen: dict[int, str] = {}
     for process in ordered:
         index, file = process.process_index, process.run_file
@@ -192,6 +201,7 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
         "stacks": (run.get("collectors") or {}).get("stacks"),
         "peaks": joined.metadata.get("peaks") or {},
         "observer": run.get("observer"),
+        "format": joined.metadata.get("format"),
         "steps_source": next(iter(joined["steps"]["source"].unique().to_pylist()), None),
         "capture": {
             "command": run.get("command"),
@@ -238,7 +248,7 @@ def none_readable(failures: Sequence[BadInputError]) -> BadInputError:
     return BadInputError(first.file, first.place, f"{first.reason} ({len(failures)} files, none could be read)")
 
 
-_PLAIN = ("key", "host", "process_index", "run_file", "trace", "process_count")
+_PLAIN = ("key", "host", "process_index", "run_file", "trace", "process_count", "captured_ns")
 
 
 def as_json(endpoints: Endpoints) -> dict[str, Any]:

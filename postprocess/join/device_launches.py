@@ -22,6 +22,7 @@ from xprof_py.postprocess.join.device_planes import DevicePlanes, lane_order
 from xprof_py.postprocess.join.driver_calls import call_events
 from xprof_py.postprocess.join.launches import Launches, RunJoin
 from xprof_py.postprocess.join.nesting import innermost_around
+from xprof_py.postprocess.join.short_graphs import ShortGraphs, short_graphs
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
@@ -36,6 +37,7 @@ class DeviceLaunches:
 
     launches: Launches
     joined: RunJoin
+    short: ShortGraphs
     without_work: int = 0
     early_runs: int = 0
     earliest_ps: int = 0
@@ -84,7 +86,7 @@ def join_device_launches(
         run_id=run_id,
     )
     joined = RunJoin(launch, ["id" if row >= 0 else "none" for row in launch.tolist()])
-    found = DeviceLaunches(launches, joined)
+    found = DeviceLaunches(launches, joined, short_graphs(events, ops))
     shown = np.isin(rows, used)
     last = events.start_ps[rows[shown]].max() if shown.any() else np.iinfo(np.int64).max
     after = ~shown & (events.start_ps[rows] > last)

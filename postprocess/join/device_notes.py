@@ -54,6 +54,10 @@ def device_notes(planes: DevicePlanes, launches: DeviceLaunches | None, cpu_ops:
     if launches.without_work:
         message = "launches whose work is not in the trace, though that of later ones is: the profiler lost it"
         notes.append(("warning", "launch_without_work", launches.without_work, message))
+    if len(launches.short.launch):
+        message = "kernels of launched graphs are not in the trace, though other launches of the same graphs show them"
+        lost = int((launches.short.whole - launches.short.shown).sum())
+        notes.append(("warning", "graph_kernels_lost", lost, f"{message}: steps with such launches are not measured"))
     if launches.early_runs:
         off_us = launches.earliest_ps / 1e6
         message = f"runs that begin before their launch, by {off_us:.1f} us at most: the device's clock is off by that"

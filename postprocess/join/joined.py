@@ -330,6 +330,19 @@ class _Join:
         total[:, len(BUSY_CLASSES) :] = exclusive[:, len(BUSY_CLASSES) :]
         return exclusive, total, foreign
 
+    def _with_lost_kernels(self) -> dict[int, str]:
+        """Step -> reason, for steps with a launched graph of which most kernels are not in the trace."""
+        if self.device_launches is None:
+            return {}
+        short = self.device_launches.short
+        out: dict[int, str] = {}
+        for launch, shown, whole in zip(short.launch.tolist(), short.shown.tolist(), short.whole.tolist(), strict=True):
+            step = int(self.launch_step[launch])
+            if 0 <= step < self.steps.outer:
+                why = f"{shown} of the {whole} kernels of a graph are in the trace: what looks idle may be lost work"
+                out.setdefault(step, why)
+        return out
+
     def _phases(self, windows: Windows) -> tuple[list[str], list[str]]:
         steps = self.steps
         phase, reason = ["steady"] * len(steps.event), [""] * len(steps.event)
@@ -369,6 +382,8 @@ class _Join:
             for step, why in found.items():
                 if not self.no_device:
                     phase[step], reason[step] = name, why
+        for step, why in self._with_lost_kernels().items():
+            phase[step], reason[step] = "unmeasured", why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
         self._mark_outliers(windows, phase, reason)

@@ -27,11 +27,11 @@ _PLANE_TAGS = frozenset(b"\x08\x12\x1a\x22\x2a\x32")
 _TEXT_BYTES = frozenset(range(0x20, 0x7F)) | frozenset(range(0x80, 0x100)) | frozenset(b"\t\n\r\f")
 
 
-def read_bytes(path: str | Path) -> bytes:
+def read_bytes(path: str | Path, *, empty: str = "is empty") -> bytes:
     """The whole content of a file, decompressed where it is gzip.
 
     Raises BadInputError where there is no such file, where it is a folder, a pipe or a device, or unreadable, where it
-    is empty, and where its compressed form breaks off.
+    is empty (with the reason ``empty``), and where its compressed form breaks off.
     """
     file = str(path)
     try:
@@ -45,7 +45,7 @@ def read_bytes(path: str | Path) -> bytes:
         except (EOFError, OSError, zlib.error) as error:
             raise BadInputError(file, "gzip", str(error)) from error
     if not content:
-        raise BadInputError(file, "", "is empty")
+        raise BadInputError(file, "", empty)
     return content
 
 
@@ -92,6 +92,13 @@ def sniff_bytes(head: bytes) -> Format:
     if _is_text(head):
         return "chrome_json" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[") else "other"
     return "xspace" if _is_xspace(head) else "other"
+
+
+def not_read(head: bytes) -> str:
+    """Why a file that begins like this is no profile that is read, for its error."""
+    if head.startswith(_SQLITE_MAGIC):
+        return "is a database of SQLite, as Nsight Systems exports them: those are not read"
+    return "is not an XSpace (.xplane.pb), nor a shard (.xpr), nor a trace of PyTorch (.json)"
 
 
 def is_trace(path: str | Path) -> bool:

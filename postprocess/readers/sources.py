@@ -229,12 +229,14 @@ def _newest_of_each_rank(processes: list[Source]) -> tuple[list[Source], list[di
 def _folder(root: Path) -> Sources:
     files = _profiles_below(root)
     if not files:
-        raise BadInputError(
-            str(root),
-            "",
+        why = (
             "no profile in this folder (looked for *.xplane.pb, *.xpr, *.sqlite of Nsight Systems "
-            "and traces of PyTorch in *.json)",
+            "and traces of PyTorch in *.json)"
         )
+        archives = sorted(file.name for file in root.iterdir() if file.name.endswith(TAR_SUFFIXES))
+        if archives:
+            why += f"; archives are read where they are named: {', '.join(archives[:5])}"
+        raise BadInputError(str(root), "", why)
     by_folder: dict[Path, list[Path]] = defaultdict(list)
     for file in files:
         # A saved profile has a folder to itself: those of a job lie side by side.

@@ -28,7 +28,7 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.device_clock import HostTime, offset_line
-from xprof_py.postprocess.readers.sniff import read_bytes, sniff_bytes
+from xprof_py.postprocess.readers.sniff import not_read, read_bytes, sniff_bytes
 from xprof_py.postprocess.schema import ArgKind
 
 _I64 = npt.NDArray[np.int64]
@@ -40,6 +40,12 @@ _ABSOLUTE_NS = 10**17
 """A line's timestamp above this is UTC (1973 and later), below it counts from the session's start (three years)."""
 _LIMIT_PS = 2**61
 """Times beyond this, 26 days, are not believed: a line's time, an offset and a duration must together fit 64 bits."""
+_EMPTY = (
+    "is empty: jaxlib writes no byte, and reports success, where a profile is larger than 2 GB; record fewer steps, or "
+    "without Python's calls (python_tracer_level=0)"
+)
+_BESIDE_HOST = ("/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer", "/host:TPU-runtime")
+"""Planes whose lines are threads of the process, by their ids: XLA usually merges them into "/host:CPU"."""
 _PROGRAM_ID = re.compile(r"\((\d+)\)$")
 
 
@@ -54,12 +60,12 @@ def read_xspace(path: str | Path) -> Profile:
     in the file.
     """
     file = str(path)
-    content = read_bytes(path)
+    content = read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty")
     try:
         columns = _native.decode_xspace(content)
     except _native.DecodeError as error:
         if sniff_bytes(content[:4096]) != "xspace":
-            raise BadInputError(file, "", "is not an XSpace (.xplane.pb)") from error
+            raise BadInputError(file, "", not_read(content[:4096])) from error
         place = f"{error.place}, byte {error.offset}" if error.place else f"byte {error.offset}"
         raise BadInputError(file, place, error.reason) from error
     if not any(len(columns[name][0]) > 1 for name in ("plane_names", "hostnames", "errors", "warnings")):
@@ -67,11 +73,11 @@ def read_xspace(path: str | Path) -> Profile:
     return _XSpaceReader(file, content, columns).profile()
 
 
-def strings(pair: tuple[Any, Any]) -> pa.StringArray:
-    """A string column of the decoder (offsets, bytes) as an Arrow array."""
+def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
+    """A string column of the decoder (offsets, bytes) as an Arrow array; a large one beyond 2 GB."""
     offsets, text = pair
     large = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
-    return large.cast(pa.string())
+    return large if len(memoryview(text)) >= 1 << 31 else large.cast(pa.string())
 
 
 class _XSpaceReader:
@@ -295,10 +301,21 @@ class _XSpaceReader:
         start_ps[:] = new_start_ps
         duration_ps[:] = device_duration_ps
 
+    def one_line_per_thread(self) -> _I32:
+        """Per line the line of its thread: that of "/host:CPU" where another plane of the host has the thread's id."""
+        out = np.arange(len(self.column("lines", "plane")), dtype=np.int32)
+        planes = [self.plane_names[plane] for plane in self.column("lines", "plane")]
+        ids = self.column("lines", "id").tolist()
+        threads = {number: row for row, number in enumerate(ids) if number and planes[row] == "/host:CPU"}
+        for row, plane in enumerate(planes):
+            if plane in _BESIDE_HOST:
+                out[row] = threads.get(ids[row], row)
+        return out
+
     def events(self, line_base_ps: _I64, sound_lines: npt.NDArray[np.bool_]) -> tuple[dict[str, Any], _I64 | None]:
         """The table events, its metadata rows and last end; and its rows in the file, None for all in order."""
         counts = self.column("lines", "event_count")
-        line: _I32 = self.column("events", "line")
+        line: _I32 = self.one_line_per_thread()[self.column("events", "line")]
         metadata: _I32 = self.column("events", "metadata")
         start_ps: _I64 = self.column("events", "offset_ps")
         duration_ps: _I64 = self.column("events", "duration_ps")

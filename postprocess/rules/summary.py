@@ -48,7 +48,7 @@ def build_summary(
     """Build the summary.
 
     ``processes``: one dict per process (host, hostname, process_index, devices, source, capture, overhead, stacks,
-    peaks, steps_source, observer).
+    peaks, steps_source, observer, format).
     ``tables``: what the analyses finished, by name (fleet/questions.py), and those of the job (fleet/job.py).
     ``missing``: steps that a host does not have. ``clocks``: a row per process (clocks/clock_map.py).
     """
@@ -74,7 +74,7 @@ def build_summary(
     predicted = verdict_rule.prediction(tables.get("job_replay", tables["replay"]))
     notes = list(diagnostics)
     if shares is None:
-        notes.append(_no_steps(steps, notes))
+        notes.append(_no_steps(steps, notes, processes))
     observer = observer_summary(processes)
     notes += observer_notes(observer)
     unaligned = [row["host"] for row in clocks if row["status"] == "unaligned"]
@@ -172,7 +172,7 @@ def _verdict(
     return {**found, "advice": found["advice"] + more}
 
 
-def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]], processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if steps.num_rows:
         unmeasured = steps.filter(pc.equal(steps["phase"], "unmeasured"))["reason"].to_pylist()
         reason = Counter(unmeasured).most_common(1)
@@ -181,7 +181,10 @@ def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]]) -> dict[str, Any
         )
     else:
         refused = [note["message"] for note in notes if note["code"] == "steps_not_inferred"]
-        why = "no steps: put `with step(i):` around the body of the loop, without it there is no breakdown"
+        how = "put `with step(i):` around the body of the loop"
+        if processes and all(process.get("format") == "chrome_json" for process in processes):
+            how = "call `step()` of torch.profiler's profile at the end of the body of the loop"
+        why = f"no steps: {how}, without it there is no breakdown"
         why = refused[0] if refused else why
     return {"severity": "warning", "code": "no_steps", "file": "", "place": "", "count": 1, "message": why}
 

@@ -243,5 +243,8 @@ def test_archives_are_read_member_by_member(tmp_path: Path) -> None:
     sources = find_sources([file]).processes
     assert [source.member for source in sources] == ["some/rank0.json", "some/rank1.json"]
     assert [read_chrome_json(file, s.member)["args"]["value"].to_pylist() for s in sources] == [[0], [1]]
+    # A folder's archives may be anything, and as large: they are not searched, but shown.
+    with pytest.raises(BadInputError, match=r"archives are read where they are named: ranks.tar.gz"):
+        find_sources([tmp_path])
     with pytest.raises(BadInputError, match="is not in the archive"):
         read_chrome_json(file, "other")

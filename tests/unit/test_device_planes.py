@@ -301,6 +301,57 @@ def test_a_graph_whose_kernels_do_not_show_is_work_itself(tmp_path: Path) -> Non
     assert classes(joined, "/device:GPU:0", "head") == {"compute": 30, "unknown": 70}
 
 
+@pytest.mark.parametrize("plane", ["/host:CUPTI", "/host:ROCTRACER"])
+def test_calls_on_a_plane_of_their_own_are_those_of_their_thread(tmp_path: Path, plane: str) -> None:
+    """Where XLA did not merge the planes the driver's calls lie beside the thread that made them, with its id."""
+    merged = nvidia().joined(tmp_path)
+    apart = nvidia()
+    host = next(p for p in apart.space.planes if p.name == "/host:CPU")
+    (python,) = host.lines
+    calls = apart.plane(plane)
+    calls.stat_metadata.MergeFrom(host.stat_metadata)
+    calls.event_metadata.MergeFrom(host.event_metadata)
+    of_driver = [event for event in python.events if host.event_metadata[event.metadata_id].name.startswith("cu")]
+    rest = [event for event in python.events if event not in of_driver]
+    line = calls.lines.add(id=python.id, name="Driver API")
+    line.events.extend(of_driver)
+    kept = [type(event).FromString(event.SerializeToString()) for event in rest]
+    del python.events[:]
+    python.events.extend(kept)
+    assert len(of_driver) == 4
+    joined = apart.joined(tmp_path)
+    assert breakdown.partial(joined).equals(breakdown.partial(merged))
+    assert joined["runs"].to_pylist() == merged["runs"].to_pylist()
+
+
+def test_custom_planes_are_kept_and_count_nowhere(tmp_path: Path) -> None:
+    """Megascale, Mosaic, NVTX, sampled counters, python's tracer: all that they say is read, none of it is device work,
+    and none is called a device that cannot be read."""
+    names = (
+        "/device:CUSTOM:Megascale Trace",
+        "/device:CUSTOM:MOSAIC",
+        "/host:NVTX-CUPTI",
+        "/host:__ScopeRangeCallStack__",
+        "/host:tfstreamz",
+        "#Chip0",
+        "Syscalls",
+        "Host CPUs",
+        "/host:python-tracer",
+    )
+    planes, plain = nvidia(), nvidia().joined(tmp_path)
+    for number, name in enumerate(names):
+        planes.line(name, "a line", 900 + number).event(f"of {name}", 0, 150 * MS, some_stat=number)
+    joined = planes.joined(tmp_path)
+    assert joined["lanes"].to_pylist() == plain["lanes"].to_pylist()
+    assert breakdown.partial(joined).equals(breakdown.partial(plain))
+    assert said(joined) == said(plain)
+    lines, kept = joined["lines"].to_pylist(), joined["events"].to_pylist()
+    found = {lines[row["line"]]["plane"]: row["name"] for row in kept if row["name"].startswith("of ")}
+    assert found == {name: f"of {name}" for name in names}
+    args = joined["args"].to_pylist()
+    assert sorted(row["value"] for row in args if row["key"] == "some_stat") == list(range(len(names)))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_gpu_in_another_order_gives_the_same_answer(tmp_path: Path, seed: int) -> None:
     first, second = nvidia().joined(tmp_path), nvidia().shuffled(seed).joined(tmp_path)

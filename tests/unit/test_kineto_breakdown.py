@@ -107,6 +107,35 @@ def test_a_graph_is_one_launch_of_many_kernels(tmp_path: Path) -> None:
     assert [classes(joined, number)["compute"] for number in range(2)] == [400, 400]
 
 
+def replays(shown: int) -> Trace:
+    """Three replays of a graph of 50 kernels, one a step; of the second one only ``shown`` are in the trace."""
+    trace = Trace()
+    for number in range(3):
+        base = 1000 * number
+        trace.step(number, base, base + 1000)
+        call = (base + 10, base + 30, trace.pid, trace.pid)
+        trace.add("cuda_runtime", "cudaGraphLaunch", *call, correlation=500 + number)
+        for k in range(shown if number == 1 else 50):
+            start = base + 40 + 10 * k
+            trace.work((start, start + 8), f"node{k}", correlation=500 + number, **{"graph id": 3, "graph node id": k})
+    return trace
+
+
+def test_a_graph_that_lost_its_kernels_makes_no_idle_time(tmp_path: Path) -> None:
+    """45 of the 50 kernels of the second replay are lost: its step is not measured, and says why."""
+    joined = replays(5).joined(tmp_path)
+    assert codes(joined)["graph_kernels_lost"] == 45
+    steps = joined["steps"].to_pylist()
+    assert [step["phase"] for step in steps] == ["steady", "unmeasured", "steady"]
+    assert steps[1]["reason"].startswith("5 of the 50 kernels of a graph are in the trace")
+
+
+def test_a_graph_with_a_branch_not_taken_is_whole(tmp_path: Path) -> None:
+    joined = replays(40).joined(tmp_path)
+    assert "graph_kernels_lost" not in codes(joined)
+    assert {step["phase"] for step in joined["steps"].to_pylist()} == {"steady"}
+
+
 def test_touching_intervals_do_not_overlap(tmp_path: Path) -> None:
     """compute [100,200) and [200,300), communication [200,300) and [300,400): half of it is hidden."""
     trace = Trace().step(0, 0, 400)

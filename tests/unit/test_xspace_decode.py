@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -266,3 +268,44 @@ def test_other_arguments_are_type_errors() -> None:
             decode(None)
     with pytest.raises(TypeError):
         _native.Column()
+
+
+def test_spaces_beyond_4_gb_are_read(tmp_path: Path) -> None:
+    """Two planes, and between them 5 GB of bytes of a stat: a hole of the file, which takes no room."""
+    size = 5 << 30
+
+    def plane(name: str) -> bytes:
+        space = XSpace()
+        made = space.planes.add(name=name)
+        made.event_metadata[1].name = "event"
+        made.lines.add(name="line").events.add(metadata_id=1, offset_ps=7)
+        return bytes(space.SerializeToString())
+
+    def length(value: int) -> bytes:
+        out = bytearray()
+        while value >= 0x80:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        return bytes([*out, value])
+
+    # plane 2 of 3: stats { metadata_id: 0, bytes_value: size zeros }
+    value = b"\x32" + length(size)
+    stat = b"\x32" + length(len(value) + size) + value
+    head = plane("before") + b"\x0a" + length(len(stat) + size) + stat
+    tail = plane("behind")
+    file = tmp_path / "large.xplane.pb"
+    for sound in (True, False):
+        with file.open("wb") as opened:
+            opened.write(head)
+            opened.seek(len(head) + size)
+            opened.write(tail if sound else b"\x0b" + tail[1:])  # 11: a group that never ends
+        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if sound:
+                columns = _native.decode_xspace(content)
+            else:
+                with pytest.raises(_native.DecodeError) as broken:
+                    _native.decode_xspace(content)
+    assert bytes(columns["plane_names"][1]) == b"beforebehind"
+    assert np.asarray(columns["plane_stats"]["value"]).tolist() == [size]
+    assert np.asarray(columns["events"]["offset_ps"]).tolist() == [7, 7]
+    assert broken.value.offset >= size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.xspace import read_xspace
+from xprof_py.postprocess.readers.xspace import read_xspace, strings
 from xspace_schema import XSpace
 
 START_NS = 1_796_010_971_540_114_613
@@ -272,7 +273,8 @@ def test_gzip_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "is empty"),
+        (b"", "is empty: jaxlib writes no byte, and reports success, where a profile is larger than 2 GB"),
+        (b"SQLite format 3\0" + bytes(84), "is a database of SQLite, as Nsight Systems exports them"),
         (b"step,time\n1,2\n", "is not an XSpace"),
         (b'{"traceEvents": []}', "is not an XSpace"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not an XSpace"),
@@ -290,6 +292,22 @@ def test_bad_files_name_file_and_reason(tmp_path: Path, content: bytes, reason: 
     with pytest.raises(BadInputError, match=reason) as caught:
         read_xspace(file)
     assert str(caught.value).startswith(str(file))
+
+
+def test_texts_beyond_2_gb_stay_texts(tmp_path: Path) -> None:
+    """Arrow's plain strings end at 2 GB. A hole of a file stands for their bytes: it takes no room."""
+    with (tmp_path / "hole").open("wb+") as hole:
+        hole.truncate((1 << 31) + 2)
+        hole.seek(1 << 31)
+        hole.write(b"ab")
+        hole.flush()
+        with mmap.mmap(hole.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            found = strings((np.array([0, 1 << 31, (1 << 31) + 2]), content))
+            assert (len(found), found[1].as_py()) == (2, "ab")
+            del found
+    small = strings((np.array([0, 1, 3]), b"xab"))
+    assert small.type == "string"
+    assert small.to_pylist() == ["x", "ab"]
 
 
 def test_missing_files_and_folders_are_bad_input(tmp_path: Path) -> None:
