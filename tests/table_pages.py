@@ -154,6 +154,16 @@ ABOUT: Mapping[str, tuple[str, str]] = {
         "One row per compilation of a function that had been compiled before, and why",
         "select function, step_number, compile_ps / 1e9 as ms, kind from recompiles order by start_ps",
     ),
+    "job_replay": (
+        "One row per class, and one for the straggler: the job's steps replayed without it. An empty name is the "
+        "replay with nothing removed",
+        "select removed, (measured_ps - replayed_ps) / steps / 1e9 as saves_ms_per_step from job_replay "
+        "where steps > 0",
+    ),
+    "rank_programs": (
+        "One row per host and program that ran there, and the stage of a pipeline that the host is",
+        "select stage, host, name, device_ps / 1e9 as device_ms from rank_programs order by stage, device_ps desc",
+    ),
     "replay": (
         "One row per class: the steps replayed without it. An empty name is the replay with nothing removed",
         "select removed, (measured_ps - replayed_ps) / steps / 1e9 as saves_ms_per_step from replay where steps > 0",
@@ -181,6 +191,11 @@ ABOUT: Mapping[str, tuple[str, str]] = {
         "One row per step of a host: outermost ones in order of start, then nested ones",
         "select number, phase, reason, (end_ps - start_ps) / 1e9 as host_ms from steps order by number limit 10",
     ),
+    "straggler_reasons": (
+        "One row per rank, class, reason and source line: what a late rank did more than the second last. The rows of "
+        "a rank and class sum to its row of stragglers",
+        "select host, class, reason, source, length_ps / 1e9 as ms from straggler_reasons order by length_ps desc",
+    ),
     "stragglers": (
         "One row per rank: how often it came last to collectives, and what that cost",
         "select host, lane, times_last, lost_ns / 1e6 as lost_ms, cause from stragglers order by lost_ns desc",
@@ -201,7 +216,12 @@ ABOUT: Mapping[str, tuple[str, str]] = {
 }
 """What a row is, and an example."""
 
-OF_JOBS = frozenset({"collectives", "participants", "job_breakdown", "job_steps", "stragglers"})
+OF_JOBS = frozenset(
+    {
+        *("collectives", "participants", "rank_programs", "job_breakdown", "job_steps", "job_replay"),
+        *("stragglers", "straggler_reasons"),
+    }
+)
 """Tables that an analysis of one lane does not have."""
 
 _OP = "the operation's name in its program"
@@ -216,7 +236,7 @@ COLUMNS: Mapping[str, str] = {
     "number": "the step's number",
     "occurrence": "which of several steps of one name and number, from 0",
     "phase": "of the step: warmup, steady, outlier, partial, unmeasured",
-    "reason": "why the step has its phase, empty for steady",
+    "reason": "why the step has its phase, empty for steady; of a straggler, what it did",
     "start_ps": "since the host's profile began",
     "end_ps": "since the host's profile began; null: still open when it ended",
     "duration_ps": "null: still open when the profile ended",
@@ -277,7 +297,7 @@ COLUMNS: Mapping[str, str] = {
     "pass": "of the compiler",
     "self_ps": "without the passes inside",
     "longest_ps": "the longest one",
-    "stage": "trace, lower, compile",
+    "stage": "trace, lower, compile; of a pipeline: its number, equal for hosts that run the same programs",
     "step_name": "of the step it lies in",
     "step_number": "of the step it lies in; null: in none",
     "line": "the thread, as a row of the profile's lines",
@@ -388,7 +408,7 @@ COLUMNS: Mapping[str, str] = {
     "result_is": "shape of the result now",
     "compared_with": "program id of the one before",
     "match": "how compilation and program were matched: launch, order, none",
-    "removed": "the class that was taken away",
+    "removed": "the class that was taken away, or `straggler`",
     "measured_ps": "all steps as they were",
     "replayed_ps": "all steps without it",
     "ahead_ps": "from launch to start of the step's first run",
@@ -398,6 +418,7 @@ COLUMNS: Mapping[str, str] = {
     "parent": "row of `steps` around a nested step",
     "tokens": "that `step` was given",
     "model_flops": "that `step` was given",
+    "of_steps": "how many steps count",
     "times_last": "how often it came last",
     "share": "of the steps, those in which it lost most",
     "lost_ns": "what coming last cost",

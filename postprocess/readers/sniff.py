@@ -94,13 +94,6 @@ def sniff_bytes(head: bytes) -> Format:
     return "xspace" if _is_xspace(head) else "other"
 
 
-def not_read(head: bytes) -> str:
-    """Why a file that begins like this is no profile that is read, for its error."""
-    if head.startswith(_SQLITE_MAGIC):
-        return "is a database of SQLite, as Nsight Systems exports them: those are not read"
-    return "is not an XSpace (.xplane.pb), nor a shard (.xpr), nor a trace of PyTorch (.json)"
-
-
 def is_trace(path: str | Path) -> bool:
     """Whether a file of JSON is a trace: settings and results of other tools are JSON too.
 

@@ -28,7 +28,7 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.device_clock import HostTime, offset_line
-from xprof_py.postprocess.readers.sniff import not_read, read_bytes, sniff_bytes
+from xprof_py.postprocess.readers.sniff import read_bytes, sniff_bytes
 from xprof_py.postprocess.schema import ArgKind
 
 _I64 = npt.NDArray[np.int64]
@@ -40,6 +40,7 @@ _ABSOLUTE_NS = 10**17
 """A line's timestamp above this is UTC (1973 and later), below it counts from the session's start (three years)."""
 _LIMIT_PS = 2**61
 """Times beyond this, 26 days, are not believed: a line's time, an offset and a duration must together fit 64 bits."""
+_NO_PROFILE = "is not an XSpace (.xplane.pb), nor another profile that is read"
 _EMPTY = (
     "is empty: jaxlib writes no byte, and reports success, where a profile is larger than 2 GB; record fewer steps, or "
     "without Python's calls (python_tracer_level=0)"
@@ -65,7 +66,7 @@ def read_xspace(path: str | Path) -> Profile:
         columns = _native.decode_xspace(content)
     except _native.DecodeError as error:
         if sniff_bytes(content[:4096]) != "xspace":
-            raise BadInputError(file, "", not_read(content[:4096])) from error
+            raise BadInputError(file, "", _NO_PROFILE) from error
         place = f"{error.place}, byte {error.offset}" if error.place else f"byte {error.offset}"
         raise BadInputError(file, place, error.reason) from error
     if not any(len(columns[name][0]) > 1 for name in ("plane_names", "hostnames", "errors", "warnings")):

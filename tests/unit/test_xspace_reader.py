@@ -274,7 +274,7 @@ def test_gzip_is_read(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"", "is empty: jaxlib writes no byte, and reports success, where a profile is larger than 2 GB"),
-        (b"SQLite format 3\0" + bytes(84), "is a database of SQLite, as Nsight Systems exports them"),
+        (b"SQLite format 3\0" + bytes(84), "is not an XSpace"),
         (b"step,time\n1,2\n", "is not an XSpace"),
         (b'{"traceEvents": []}', "is not an XSpace"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not an XSpace"),
