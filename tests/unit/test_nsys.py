@@ -285,7 +285,7 @@ def test_it_is_read_from_gzip_and_by_content_and_nothing_is_written_beside_it(tm
     file = three_steps(Report()).written(tmp_path / "a.sqlite")
     wanted = json.dumps(analyse([tmp_path]).summary["breakdown"])
     packed = tmp_path / "packed.anything"
-    packed.write_bytes(gzip.compress(file.read_bytes()))
+    packed.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
     assert json.dumps(analyse([packed]).summary["breakdown"]) == wanted
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.sqlite", "packed.anything"]
 
@@ -342,7 +342,7 @@ def test_times_that_cannot_be_cost_themselves(tmp_path: Path) -> None:
     [
         (b"SQLite format 3\0", "is no whole SQLite database"),
         (b"SQLite format 3\0" + bytes(range(256)) * 40, "is no whole SQLite database"),
-        (gzip.compress(b"SQLite format 3\0" + bytes(5000))[:40], "gzip"),
+        (gzip.compress(b"SQLite format 3\0" + bytes(5000), mtime=0)[:40], "gzip"),
     ],
 )
 def test_what_is_no_database_is_named(tmp_path: Path, content: bytes, why: str) -> None:
