@@ -6,6 +6,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, TypeVar, final, overload, type_check_only
 
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 _F = TypeVar("_F", bound=Callable[..., Any] | classmethod[Any, Any, Any])
@@ -52,9 +53,20 @@ def decorated(
 
 # --- the recorder -----------------------------------------------------------------------------------------------------
 def record_past(name: str, kind: int, duration_ns: int, /, **args: Any) -> None: ...
-def recorder_start(path: str | PathLike[str], *, budget_bytes: int = ..., ring_bytes: int = ...) -> None: ...
+def recorder_start(
+    path: str | PathLike[str],
+    *,
+    budget_bytes: int = ...,
+    ring_bytes: int = ...,
+    window_s: float = ...,
+    rings_in_memory: bool = ...,
+) -> None: ...
 def recorder_stop(timeout_s: float = 5.0) -> dict[str, Any]: ...
 def recorder_status() -> dict[str, Any]: ...
+def flight_describe(folder: str, shard_name: str, run_file_name: str, head: str, limit: int, /) -> None: ...
+def flight_snapshot(name: str, about: str, timeout_s: float, /) -> None: ...
+def flight_signal(on: bool, /) -> None: ...
+def flight_report() -> tuple[list[dict[str, Any]], int]: ...
 def recording() -> bool: ...
 def sampler_self_test() -> str | None: ...
 def sampler_start(
@@ -95,9 +107,15 @@ class ChromeScanner:
 
 def decode_hlo(buffer: Buffer, /) -> dict[str, Any]: ...
 def decode_shard_events(
-    bodies: list[tuple[int, Buffer]], lines: int, ticks: Buffer, at_ps: Buffer, ps_per_tick: Buffer, names: int, /
+    bodies: list[tuple[int, NDArray[Any]]],
+    lines: int,
+    ticks: NDArray[Any],
+    at_ps: NDArray[Any],
+    ps_per_tick: NDArray[Any],
+    names: int,
+    /,
 ) -> dict[str, Any]: ...
-def shard_checksum(structure: Buffer, own: int, /) -> int: ...
+def shard_checksum(structure: NDArray[Any], own: int, /) -> int: ...
 def fit_line(
     upper_t: Any,
     upper_y: Any,
@@ -117,3 +135,22 @@ def place_events(
 ) -> tuple[Column, bool, int, int]: ...
 def all_within(column: Any, limit: int, /) -> bool: ...
 def rows_by_code(code: Any, keep: Any, /) -> tuple[Column, Column]: ...
+def innermost(
+    start_ps: Any,
+    end_ps: Any,
+    name: Any,
+    first: int,
+    count: int,
+    name_says: Any,
+    special_rows: Any,
+    special_says: Any,
+    more_start_ps: Any,
+    more_end_ps: Any,
+    more_event: Any,
+    more_says: Any,
+    keep_start_ps: Any,
+    keep_end_ps: Any,
+    strong: int,
+    join_alike: bool,
+    /,
+) -> tuple[Column, Column, Column, Column]: ...

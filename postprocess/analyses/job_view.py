@@ -28,7 +28,7 @@ from xprof_py.postprocess.analyses.lane_activity import (
     Told,
     on_fleet_time,
 )
-from xprof_py.postprocess.join.columns import Int64, integers
+from xprof_py.postprocess.join.columns import Bool, Int64, integers
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.match.collectives import Rank
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -265,7 +265,7 @@ class JobSteps:
 
     end_ps: Int64
     step_ps: Int64
-    common: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    common: Bool
 
 
 def job_steps(own: Sequence[OwnWindows], steps: MatchedSteps) -> JobSteps:
@@ -291,7 +291,7 @@ def job_steps(own: Sequence[OwnWindows], steps: MatchedSteps) -> JobSteps:
     end = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(end, key, high)
     has_steps = np.array([len(of) > 0 for of in steps.of_process] or [False], np.bool_)
-    everywhere = seen[has_steps].all(axis=0) if has_steps.any() else np.zeros(count, np.bool_)
+    everywhere: Bool = np.all(seen[has_steps], axis=0) if has_steps.any() else np.zeros(count, np.bool_)
     # Where nobody has more steps before it the first one begins where its windows do.
-    common = everywhere & np.concatenate(([True], everywhere[:-1])) if count else everywhere
+    common = everywhere & np.append(True, everywhere[:-1]) if count else everywhere
     return JobSteps(np.maximum.accumulate(end) if count else end, took, common)

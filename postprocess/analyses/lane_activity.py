@@ -73,8 +73,8 @@ def read_activity(profile: Profile) -> ProcessActivity:
     end = start + integers(ops, "duration_ps")
     open_end = end + integers(ops, "open_ps")
     leaf = np.asarray(ops["leaf"].to_numpy(), np.bool_) if ops.num_rows else np.zeros(0, np.bool_)
-    code, names = dictionary(ops, "class")
-    code = np.array([CLASSES.index(name) for name in names] or [0], np.int64)[code] if ops.num_rows else lane
+    named, names = dictionary(ops, "class")
+    code = np.array([CLASSES.index(name) for name in names] or [0], np.int64)[named] if ops.num_rows else lane
     # Both halves of an asynchronous collective are its execution.
     executions = read_executions(profile)
     execution = np.full(ops.num_rows, -1, np.int64)

@@ -107,7 +107,7 @@ def _levels(
     scatter = 1.4826 * _median_of_present(np.abs(y), present)
     for _ in range(CLIPS):
         sums = _sums(t, y, weight, starts)
-        lines = _lines(*sums, scatter=scatter)
+        lines = _lines(sums, scatter)
         distance = np.repeat(lines.level_ns - lines.slope * lines.middle_s, lengths, axis=1)
         distance = np.abs(y - distance - np.repeat(lines.slope, lengths, axis=1) * t)
         scatter = 1.4826 * _median_of_present(distance, present)
@@ -115,10 +115,10 @@ def _levels(
         enough = np.add.reduceat(near, starts, axis=1) >= 2
         weight = near if enough.all() else np.where(np.repeat(enough, lengths, axis=1), near, here)
     sums = _sums(t, y, weight, starts)
-    every = [_lines(*sums, scatter=scatter)]
+    every = [_lines(sums, scatter)]
     while choose and every[-1].count > 1:
         sums = tuple(part[:, ::2] + part[:, 1::2] for part in sums)
-        every.append(_lines(*sums, scatter=scatter))
+        every.append(_lines(sums, scatter))
     every.reverse()
     half = (end_s - begin_s) / 2
     at = [lines.at(-half, half) for lines in every]
@@ -143,9 +143,10 @@ def _sums(t: Float64, y: Float64, weight: Float64, starts: Int64) -> tuple[Float
     return tuple(np.add.reduceat(part, starts, axis=1) for part in (weight, wt, wy, wt * t, wt * y))
 
 
-def _lines(many: Float64, wt: Float64, wy: Float64, wtt: Float64, wty: Float64, scatter: Float64) -> _Lines:
+def _lines(sums: tuple[Float64, ...], scatter: Float64) -> _Lines:
     """Least squares. The slope of a lone window is that of ridge regression (Hoerl and Kennard 1970): rates of
     USUAL_RATE_NS_PER_S are as likely as points that are ``scatter`` off."""
+    many, wt, wy, wtt, wty = sums
     middle, level = wt / many, wy / many
     spread = wtt - wt * middle
     if many.shape[1] == 1:

@@ -69,7 +69,7 @@ def reduce_partials(
     two processes are one rank.
     """
     parts = sorted(parts, key=lambda part: process_order(part.process))
-    merged = functools.reduce(merge_answers, (p.answers for p in parts))
+    merged: Answers = functools.reduce(merge_answers, (p.answers for p in parts))
     rows = [*diagnostics, *(row for p in parts for row in p.diagnostics)]
     apart = [apart_tables(p) for p in parts]
     stored = {name: pa.concat_tables([tables[name] for tables in apart]) for name in (*STORED, *APART)}

@@ -53,7 +53,7 @@ def put_analysis(out: Path, url: str) -> None:
     new = {file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_file()}
     # A table that was one file may be a folder of them now.
     for table in sorted(_tables(there, old)):
-        _asked(url, lambda files, at, table=table: files.rm(f"{at}/{table}", recursive=True))
+        _remove_table(url, table)
     for name in sorted(new - {SUMMARY}):
         _put(url, out, name)
     _put(url, out, SUMMARY)
@@ -64,8 +64,16 @@ def _put(url: str, folder: Path, name: str) -> None:
     _asked(url, lambda files, at: files.put_file(str(folder / name), f"{at}/{name}"))
 
 
+def _get(url: str, folder: Path, name: str) -> None:
+    _asked(url, lambda files, at: files.get_file(f"{at}/{name}", str(folder / name)))
+
+
 def _remove(url: str, name: str) -> None:
     _asked(url, lambda files, at: files.rm_file(f"{at}/{name}"))
+
+
+def _remove_table(url: str, table: str) -> None:
+    _asked(url, lambda files, at: files.rm(f"{at}/{table}", recursive=True))
 
 
 def _tables(there: set[str], summary: dict[str, Any]) -> set[str]:
@@ -92,7 +100,7 @@ def store_at(url: str, *, changes: bool, new: bool = False) -> Iterator[Path]:
         here = Path(folder, "store")
         for name in sorted(there):
             (here / name).parent.mkdir(parents=True, exist_ok=True)
-            _asked(url, lambda files, at, name=name: files.get_file(f"{at}/{name}", str(here / name)))
+            _get(url, here, name)
         before = _stamps(here)
         try:
             yield here

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from xprof_py.errors import BadInputError, XprofPyError
-from xprof_py.postprocess.fleet.analysis import Analysis, Answers, apart_tables, finish, merge_answers, process_order
+from xprof_py.postprocess.fleet.analysis import Analysis, Answers, apart_tables, finish, merge_answers
 from xprof_py.postprocess.fleet.passes import (
     STORED,
     Endpoints,
@@ -26,6 +26,7 @@ from xprof_py.postprocess.fleet.passes import (
     as_json,
     first_pass,
     none_readable,
+    process_order,
     second_pass,
     solve,
     unreadable,

@@ -11,6 +11,7 @@ the files it is made of go: at any time every run can be read, and is read once.
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import time
 import uuid
@@ -98,7 +99,7 @@ def compact(store: Path, schema: pa.Schema, *, many: int = MANY_FILES) -> int:
                 order = [(name, "ascending") for name in ("job", "started_ns", "run")]
                 rows = pa.concat_tables(kept).sort_by(order)
                 place = day / f"{_TOGETHER}{number:06}.parquet"
-                write_file(place, lambda path, rows=rows: pq.write_table(rows, path, compression="zstd"))
+                write_file(place, functools.partial(pq.write_table, rows, compression="zstd"))
                 number += 1
             for file in (*joint, *own):
                 file.unlink()

@@ -20,6 +20,8 @@ from xprof_py.postprocess.schema import ArgKind
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.integer]
+"""Rows, codes or times of any width: what comes from a table is often int32, what is computed int64."""
 UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
 
@@ -68,7 +70,7 @@ def among(rows: Int64, known: Int64) -> Bool:
     return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
 
 
-def distinct(*columns: Int64) -> tuple[Int64, Int64]:
+def distinct(*columns: Integers) -> tuple[Int64, Int64]:
     """(the first row of each distinct combination, which one each row is), in order of the columns, the first leading.
 
     What numpy.unique does over rows, without making objects of them.

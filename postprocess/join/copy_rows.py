@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, Integers, distinct
 from xprof_py.postprocess.join.copies import Copies
 from xprof_py.postprocess.join.tables import StepOf
 from xprof_py.postprocess.profile import Profile
@@ -89,7 +89,7 @@ def _same(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text), count)
 
 
-def _texts(codes: Int64, text_of: Callable[[int], str]) -> pa.Array:
+def _texts(codes: Integers, text_of: Callable[[int], str]) -> pa.Array:
     """``text_of`` of each code, asked once per distinct one."""
     codes, place = np.unique(codes, return_inverse=True)
     return pa.array([text_of(code) for code in codes.tolist()], pa.string()).take(pa.array(place.reshape(-1)))

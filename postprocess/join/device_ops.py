@@ -249,7 +249,7 @@ def first_reads_once(run: Int64, op: Int64, start_ps: Int64, edges: Edges) -> In
     ops, runs = int(op_place[op].max()) + 1, int(run_place[run].max()) + 1
     if ops * runs > 4 * len(op):
         return None
-    slot = op_place[op] * runs + run_place[run]
+    slot: Int64 = op_place[op] * runs + run_place[run]
     starts = np.full((ops, runs), _NEVER)
     starts.ravel()[slot] = start_ps
     if np.count_nonzero(starts != _NEVER) != len(op):

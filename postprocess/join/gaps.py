@@ -10,7 +10,7 @@ first of them: what a program does before its steps is no cause of theirs.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class Gaps:
     def in_windows(self, rows: Int64, end_ps: Int64) -> Gaps:
         """The same with the window that each lies in, of the windows ``rows`` that tile the lane up to ``end_ps``."""
         window = rows[np.searchsorted(end_ps, self.start_ps, side="right")]
-        return Gaps(*(getattr(self, field.name) for field in fields(Gaps)[:-1]), window)
+        return replace(self, window=window)
 
 
 @dataclass(frozen=True)

@@ -114,11 +114,12 @@ class HostActivity:
     def _of_thread(self, rows: Int64, thread: int) -> Int64:
         """Those of ``rows`` that are usable events of the thread."""
         line = self._events.line[rows]
-        return rows[(self._thread_of_line[line] == thread) & self._host_line[line] & self._usable(rows)]
+        mine: Bool = (self._thread_of_line[line] == thread) & self._host_line[line] & self._usable(rows)
+        return rows[mine]
 
     def _usable(self, rows: Int64) -> Bool:
         kind = self._events.kind[rows]
-        usable = ~self._notes[self._events.name[rows]] & (kind != Kind.MARK) & (kind != Kind.COUNTER)
+        usable: Bool = ~self._notes[self._events.name[rows]] & (kind != Kind.MARK) & (kind != Kind.COUNTER)
         return usable & ~among(rows, self._not_spans)
 
     def _says(self, rows: Int64) -> Int8:
@@ -215,7 +216,7 @@ class HostActivity:
 
     def _wants_samples(self, pieces: Pieces) -> Bool:
         """What names no cause, and what a loader's library wrote: that it was the input, and not which line of it."""
-        silent = pieces.evidence == Evidence.NOTHING
+        silent: Bool = pieces.evidence == Evidence.NOTHING
         stated = np.flatnonzero((pieces.evidence == Evidence.INPUT) & (pieces.event >= 0))
         event = pieces.event[stated]
         silent[stated] = (self._events.kind[event] == Kind.PLAIN) & ~self._is_frame[self._events.name[event]]
@@ -278,6 +279,8 @@ class HostActivity:
             )
         ]
         order = np.lexsort((-more[1], more[0]))
+        more_start, more_end, more_event, more_says = (column[order] for column in more)
+        keep_start, keep_end = asked
         special = self._special_rows(int(first), int(behind))
         special_says = self._says(special)
         if join_alike:
@@ -288,14 +291,20 @@ class HostActivity:
         start, end, event, evidence = map(
             np.asarray,
             _native.innermost(
-                *(np.ascontiguousarray(column) for column in (events.start_ps, events.end_ps, events.name)),
+                np.ascontiguousarray(events.start_ps),
+                np.ascontiguousarray(events.end_ps),
+                np.ascontiguousarray(events.name),
                 int(first),
                 int(behind - first),
                 name_says,
                 special,
                 special_says,
-                *(column[order] for column in more),
-                *(np.ascontiguousarray(edge) for edge in asked),
+                more_start,
+                more_end,
+                more_event,
+                more_says,
+                np.ascontiguousarray(keep_start),
+                np.ascontiguousarray(keep_end),
                 int(Evidence.CHECKPOINT),
                 join_alike,
             ),

@@ -14,7 +14,7 @@ import pyarrow as pa
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.hlo.module import read_programs
 from xprof_py.postprocess.join import host_names, intervals, sampler_holes, tables
-from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, Integers
 from xprof_py.postprocess.join.compiles import Compiles, read_compiles
 from xprof_py.postprocess.join.copies import Copies, add_copies, no_copies, read_copies
 from xprof_py.postprocess.join.copy_rows import copies_table
@@ -190,7 +190,7 @@ class _Join:
         }
         return [name + places.get(row, "") for row, name in enumerate(names)]
 
-    def _step_of(self, start_ps: Int64, line: Int64) -> Int64:
+    def _step_of(self, start_ps: Int64, line: Integers) -> Int64:
         return self.steps.step_of(start_ps, self.thread_of_line[line])
 
     def _run_steps(self) -> tuple[Int64, Int64]:

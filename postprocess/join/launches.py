@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, Integers
 from xprof_py.postprocess.join.device_ops import DeviceOps
 
 
@@ -22,7 +22,7 @@ class Launches:
     """
 
     event: Int64
-    line: Int64
+    line: Integers
     start_ps: Int64
     end_ps: Int64
     call_start_ps: Int64

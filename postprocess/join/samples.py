@@ -160,9 +160,10 @@ class Samples:
 
     def divide(self, thread: int, start_ps: int, end_ps: int) -> Sequence[tuple[int, int, Evidence, int]]:
         """(start, end, evidence, stack) for [start, end) of the thread, in order, tiling it; empty without a sample."""
-        _, *columns = self.divide_all(thread, np.array([start_ps], np.int64), np.array([end_ps], np.int64))
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [(low, high, Evidence(evidence), stack) for low, high, evidence, stack in rows]
+        asked = np.array([start_ps], np.int64), np.array([end_ps], np.int64)
+        _, low, high, says, looks = self.divide_all(thread, *asked)
+        rows = zip(low.tolist(), high.tolist(), says.tolist(), looks.tolist(), strict=True)
+        return [(start, end, Evidence(evidence), stack) for start, end, evidence, stack in rows]
 
     def divide_all(self, thread: int, start_ps: Int64, end_ps: Int64) -> tuple[Int64, Int64, Int64, Int8, Int64]:
         """(which stretch, start, end, evidence, stack): all stretches [start, end) of the thread that hold a sample.

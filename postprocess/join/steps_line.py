@@ -61,7 +61,7 @@ def read_steps_line(profile: Profile, events: Events, ops: DeviceOps) -> StepsLi
     run_step = np.where(interval >= 0, rank[key][interval], -1)
     steps = Steps(
         event=first[order],
-        thread=events.line[first[order]],
+        thread=events.line[first[order]].astype(np.int64),
         start_ps=start[order],
         end_ps=end[order],
         open=[False] * len(order),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Events, Int64
+from xprof_py.postprocess.join.columns import Events, Int64, Integers
 from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.gaps import METHODS, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
@@ -17,7 +17,7 @@ from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.join.windows import KINDS, Breakdown, Windows
 from xprof_py.postprocess.schema import CLASSES
 
-StepOf = Callable[[Int64, Int64], Int64]
+StepOf = Callable[[Int64, Integers], Int64]
 """(start_ps, line) of host events -> row of the step around each, -1 without."""
 
 

@@ -191,7 +191,8 @@ class _Match:
         return np.concatenate([np.empty(0, np.int64), *codes]), texts
 
     def _text(self, name: str, row: int) -> str | None:
-        return self.texts[name][self.code[name][row]]
+        code: int = self.code[name][row]
+        return self.texts[name][code]
 
     # --- who takes part -----------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class HostTime:
         idle = np.cumsum(np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0))
         room = np.concatenate((np.zeros(1, np.int64), idle))
         # A shift may fall from run to run by no more than the time between them.
-        self._shift = np.maximum.accumulate(wanted + room) - room
+        self._shift: _I64 = np.maximum.accumulate(wanted + room) - room
         self._start = start
 
     def starts(self, device_ps: _I64) -> _I64:

@@ -326,7 +326,7 @@ class _XSpaceReader:
             self.place_on_device_clock(start_ps, duration_ps)
             line_base_ps = np.zeros_like(line_base_ps)
         name_of_metadata: _I32 = self.column("event_metadata", "name")
-        name, in_order, negative, end_ps = _native.place_events(
+        placed, in_order, negative, end_ps = _native.place_events(
             line, metadata, start_ps, duration_ps, line_base_ps, name_of_metadata
         )
         if negative:
@@ -337,7 +337,7 @@ class _XSpaceReader:
             rows = np.lexsort((-duration_ps, start_ps, line))
         if lost is not None:
             rows = np.flatnonzero(~lost) if rows is None else rows[~lost[rows]]
-        name = np.asarray(name)
+        name: _I32 = np.asarray(placed)
         if rows is not None:
             line, metadata, name = line[rows], metadata[rows], name[rows]
             start_ps, duration_ps = start_ps[rows], duration_ps[rows]

@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Int64, integers
+from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.replay.step_replay import NOTHING, Replay, one_by_one, replayed_windows
+from xprof_py.postprocess.replay.step_replay import NOTHING, Replay, Windows, one_by_one, replayed_windows, step_windows
 from xprof_py.postprocess.replay.timeline import Timeline, read_timeline, step_threads
 from xprof_py.postprocess.schema import CLASSES
 
@@ -42,19 +42,18 @@ class ProcessTimeline:
     start, end) with the thread of each step; and the classes that take time in them."""
 
     timeline: Timeline
-    windows: list[Int64]
+    windows: Windows
     thread_of_step: list[int]
     classes: frozenset[str]
 
 
 def read_process(profile: Profile) -> ProcessTimeline:
     """Map 1 of one joined profile."""
-    table = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
     breakdown = profile["breakdown"]
     present = breakdown.filter(pc.and_(pc.equal(breakdown["kind"], "step"), pc.greater(breakdown["exclusive_ps"], 0)))
     return ProcessTimeline(
         read_timeline(profile, cut_at_collectives=True),
-        [integers(table, name) for name in ("lane", "step", "start_ps", "end_ps")],
+        step_windows(profile),
         step_threads(profile),
         frozenset(present["class"].unique().to_pylist()),
     )
@@ -227,7 +226,7 @@ def _steps(
     return step_times(lane[order], step[order], low[order], high[order], count)
 
 
-def _begun(windows: list[Int64]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _begun(windows: Windows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Windows at or behind the first of their lane that is not empty, in the order of the windows."""
     lane, _, low, high = windows
     seen: set[int] = set()

@@ -22,6 +22,8 @@ from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 NOTHING = "nothing"
 _DEVICE_WAIT = CLASSES.index("device_wait")
 _NOT_YET = int(np.iinfo(np.int64).min)
+Windows = tuple[Int64, Int64, Int64, Int64]
+"""Of lanes in steps: lane, step, start, end in ps, as step_times takes them."""
 _SCHEMA = pa.schema(
     [
         ("host", pa.string()),
@@ -49,9 +51,7 @@ def partial(profile: Profile) -> pa.Table:
     if not classes or "steps_line" in profile["runs"]["join"].to_pylist():
         return _SCHEMA.empty_table()
     steps = profile["steps"].filter(pc.is_null(profile["steps"]["parent"]))
-    table = profile["windows"]
-    table = table.filter(pc.equal(table["kind"], "step"))
-    windows = [integers(table, name) for name in ("lane", "step", "start_ps", "end_ps")]
+    windows = step_windows(profile)
     measured = pa.array(step_times(*windows, steps.num_rows))
     thread_of_step = step_threads(profile)
     timeline = read_timeline(profile)
@@ -74,7 +74,13 @@ def partial(profile: Profile) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def replayed_windows(run: Replay, timeline: Timeline, windows: list[Int64], thread_of_step: list[int]) -> list[Int64]:
+def step_windows(profile: Profile) -> Windows:
+    """The windows of steps as measured, those of nested steps left out."""
+    table = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
+    return integers(table, "lane"), integers(table, "step"), integers(table, "start_ps"), integers(table, "end_ps")
+
+
+def replayed_windows(run: Replay, timeline: Timeline, windows: Windows, thread_of_step: list[int]) -> Windows:
     """The windows (lane, step, start, end) where the replay puts them, but for those before a lane's first."""
     of_step: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, key in enumerate(zip(timeline.work.lane.tolist(), timeline.work.step.tolist(), strict=True)):
@@ -93,7 +99,8 @@ def replayed_windows(run: Replay, timeline: Timeline, windows: list[Int64], thre
         else:
             at[lane] = max(low, run.moved(thread, end_ps))
         out.append((lane, step, low, at[lane]))
-    return list(np.array(out, np.int64).reshape(-1, 4).T)
+    lane_of, step_of, start, end = np.array(out, np.int64).reshape(-1, 4).T
+    return lane_of, step_of, start, end
 
 
 def merge(a: pa.Table, b: pa.Table) -> pa.Table:
@@ -133,7 +140,7 @@ def finish(merged: pa.Table, phases: tuple[str, ...]) -> pa.Table:
 
 def one_by_one(column: Int64) -> memoryview[int]:
     """A column to be read value by value: as quick as a list of Python's, which takes five times the memory."""
-    return memoryview(np.ascontiguousarray(column, np.int64)).cast("B").cast("q")
+    return np.ascontiguousarray(column, np.int64).data.cast("B").cast("q")
 
 
 class _Thread:

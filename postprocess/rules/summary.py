@@ -191,7 +191,7 @@ def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]], processes: Seque
 
 def _steps_source(processes: Sequence[dict[str, Any]]) -> str | None:
     """annotated, inferred, or "annotated and inferred" where processes differ; None without steps."""
-    found = {process.get("steps_source") for process in processes} - {None}
+    found = {source for process in processes if (source := process.get("steps_source")) is not None}
     return " and ".join(sorted(found)) or None
 
 
