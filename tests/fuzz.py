@@ -24,7 +24,15 @@ from fuzz_corpus import TARGETS, write_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "native" / "decode").glob("*.c"))
-FLAGS = ["-std=gnu11", "-g", "-O1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", f"-I{ROOT / 'native'}"]
+FLAGS = [
+    "-std=gnu11",
+    "-g",
+    "-O1",
+    "-fno-omit-frame-pointer",
+    "-fno-sanitize-recover=all",
+    f"-I{ROOT / 'native'}",
+    f"-I{ROOT / 'native' / 'include'}",
+]
 COPIES = 2000
 """Damaged copies of each file in one call of the random driver."""
 
