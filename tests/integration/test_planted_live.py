@@ -25,7 +25,7 @@ PLANTED = Path(__file__).resolve().parents[1] / "workloads" / "planted.py"
 WITHIN = 0.05
 WITHIN_BUSY_TIME = 0.10
 """For `compute` and `memory`, judged among the time in which the device works: waking its threads is not theirs."""
-OF_MEASURED, OF_STEP = 0.20, 0.03
+OF_MEASURED, OF_STEP = 0.15, 0.02
 """What a promised step time may be off: of the step without the cause, or of the step with it, whichever is more.
 Two trainings one after the other differ by themselves; benchmarks/counterfactual.py takes them in turns, on a quiet
 machine, and holds the promise to 10 %."""
