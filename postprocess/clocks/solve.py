@@ -15,7 +15,7 @@ What no path ties to the reference is `unaligned`, and nothing is said of it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,6 @@ ALIGNED_NS = 1_000_000
 LOOKS = 65
 """Times at which a clock's error over the capture is read; knots are read as well."""
 FEWEST_EXCHANGES = 2
-DOMAIN_VARIABLE = "XPROF_PY_CLOCK_DOMAIN"
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,6 @@ class Solution:
     clocks: tuple[Clock, ...]
     clock_of: tuple[int, ...]
     diagnostics: tuple[dict[str, Any], ...]
-
-
-def domain_of(host: str, boot_id: str | None, environ: Mapping[str, str]) -> str:
-    """The clock that a process reads: what XPROF_PY_CLOCK_DOMAIN says (containers with a time of their own; virtual
-    machines that share one), else the boot of its machine, else its host."""
-    return environ.get(DOMAIN_VARIABLE) or boot_id or host
 
 
 def solve_clocks(

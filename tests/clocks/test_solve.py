@@ -15,7 +15,7 @@ from xprof_py.postprocess.clocks.clock_map import (
     to_fleet_ns,
 )
 from xprof_py.postprocess.clocks.crowd import Meetings
-from xprof_py.postprocess.clocks.solve import ClockedProcess, Exchanges, domain_of, solve_clocks
+from xprof_py.postprocess.clocks.solve import ClockedProcess, Exchanges, solve_clocks
 
 T0 = 1_796_000_000_000_000_000
 SECOND = 10**9
@@ -184,12 +184,6 @@ def test_the_order_of_what_is_given_does_not_matter() -> None:
     one, other = (solve_clocks(fleet.processes(), *given) for given in ((probes, meetings), (turned, mixed)))
     assert clock_rows(one) == clock_rows(other)
     assert clock_map_table(one).equals(clock_map_table(other))
-
-
-def test_a_domain_is_what_the_environment_says_else_the_boot_else_the_host() -> None:
-    assert domain_of("h", "boot", {"XPROF_PY_CLOCK_DOMAIN": "rack7"}) == "rack7"
-    assert domain_of("h", "boot", {}) == "boot"
-    assert domain_of("h", None, {}) == "h"
 
 
 @pytest.mark.parametrize(

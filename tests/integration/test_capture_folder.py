@@ -166,7 +166,7 @@ def test_a_folder_that_vanishes_while_recording(program):
 
 
 def test_an_address_is_recorded_here_and_copied_at_the_end(program, tmp_path):
-    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    pytest.importorskip("fsspec", reason="fsspec is not installed: the extra `test` brings it")
     folder = tmp_path / "remote" / "run-a"
     outcome = program(LOOP, run=f"local://{folder}", TMPDIR=str(tmp_path))
     outcome = type(outcome)(outcome.returncode, outcome.stdout, outcome.stderr, folder)

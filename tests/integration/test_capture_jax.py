@@ -7,7 +7,7 @@ import pytest
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.schema import Kind
 
-pytest.importorskip("jax", reason="jax is not installed")
+pytest.importorskip("jax", reason="jax is not installed: the extra `test` brings it")
 
 pytestmark = pytest.mark.live
 

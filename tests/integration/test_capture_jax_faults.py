@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("jax", reason="jax is not installed")
+pytest.importorskip("jax", reason="jax is not installed: the extra `test` brings it")
 
 pytestmark = pytest.mark.live
 

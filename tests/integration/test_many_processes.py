@@ -395,7 +395,7 @@ def test_a_shard_that_grows_while_it_is_read_says_so(
 
 
 def test_profiles_behind_urls_give_the_same_answer(profiles: Path, tmp_path: Path) -> None:
-    fsspec = pytest.importorskip("fsspec")
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: the extra `test` brings it")
     files = fsspec.filesystem("memory")
     for file in few(profiles):
         files.pipe_file(f"/bucket/profiles/{file.name}", file.read_bytes())

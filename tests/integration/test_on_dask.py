@@ -18,7 +18,7 @@ import pytest
 from xprof_py.cli.analyze import analyze
 from xprof_py.postprocess.fleet import spool
 
-pytest.importorskip("distributed")
+pytest.importorskip("distributed", reason="distributed is not installed: the extra `test` brings it")
 
 RECORDED = Path(__file__).parent.parent / "data" / "jax_cpu"
 COPIES = 12

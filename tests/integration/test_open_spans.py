@@ -124,7 +124,7 @@ __attribute__((visibility("default"))) void leave(void) {
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip("no C compiler on PATH: install cc, gcc or clang")
     folder = tmp_path_factory.mktemp("spans")
     (folder / "spans.c").write_text(C_SPANS)
     command = [compiler, "-shared", "-fPIC", "-I", xprof_py.get_include(), "spans.c", "-o", "libspans.so"]

@@ -45,7 +45,7 @@ sys.exit(7)
 def shim(folder: Path, name: str) -> str:
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip("no C compiler on PATH: install cc, gcc or clang")
     library = folder / f"{name}.so"
     source = str(WORKLOADS / f"{name}.c")
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), source, "-ldl"], check=True)

@@ -13,7 +13,7 @@ from xprof_py.cli import main
 from xprof_py.cli.analyze import analyze, analyze_to_url
 from xprof_py.errors import UsageError, XprofPyError
 
-fsspec = pytest.importorskip("fsspec")
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: the extra `test` brings it")
 
 RECORDED = Path(__file__).parent.parent / "data" / "jax_cpu"
 URL = "memory://bucket/out"

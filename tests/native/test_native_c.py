@@ -21,7 +21,7 @@ def test_no_data_race_in_the_recorder(tmp_path: Path) -> None:
     """The random driver under gcc's thread sanitizer, which the other build cannot be combined with."""
     compiler = shutil.which("gcc")
     if compiler is None:
-        pytest.skip("gcc is not on PATH")
+        pytest.skip("gcc is not on PATH: install it")
     native = ROOT / "native"
     sources = [*(native / "recorder").glob("*.c"), native / "decode/shard.c", native / "tests/test_recorder_random.c"]
     program = tmp_path / "driver"
@@ -44,14 +44,14 @@ def test_no_data_race_in_the_recorder(tmp_path: Path) -> None:
         check=False,
     )
     if built.returncode and "tsan" in built.stderr:
-        pytest.skip("gcc has no thread sanitizer here")
+        pytest.skip("gcc has no thread sanitizer here: install its runtime (libtsan)")
     assert built.returncode == 0, built.stderr
     environment = {**os.environ, "TMPDIR": str(tmp_path), "TSAN_OPTIONS": "exitcode=66"}
     done = subprocess.run(
         [str(program), "6"], capture_output=True, text=True, check=False, timeout=300, env=environment
     )
     if "unexpected memory mapping" in done.stderr:
-        pytest.skip("addresses are randomised further than the thread sanitizer bears")
+        pytest.skip("addresses are randomised further than the thread sanitizer bears: sysctl vm.mmap_rnd_bits=28")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

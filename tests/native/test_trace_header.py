@@ -30,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("native_c")
 def compiler(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not on PATH")
+        pytest.skip(f"{name} is not on PATH: install it to build the example")
     return found
 
 

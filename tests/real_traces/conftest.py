@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = Path(os.environ.get("XPROF_PY_REAL_TRACES", ROOT.parent / "shared" / "traces"))
+HOW = "set XPROF_PY_REAL_TRACES to the folder of real traces"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -20,7 +21,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if argument not in metafunc.fixturenames:
             continue
         files = sorted(file for folder in folders for file in (TRACES / folder).rglob("*.xplane.pb"))
-        absent = pytest.param(None, marks=pytest.mark.skip(reason=f"no .xplane.pb files below {TRACES}"), id="absent")
+        absent = pytest.param(
+            None, marks=pytest.mark.skip(reason=f"no .xplane.pb files below {TRACES}; {HOW}"), id="absent"
+        )
         chosen = [pytest.param(file, id=str(file.relative_to(TRACES))) for file in files] or [absent]
         metafunc.parametrize(argument, chosen)
 
@@ -32,7 +35,7 @@ def trace_files() -> Callable[[str], list[Path]]:
     def below(folder: str) -> list[Path]:
         files = sorted((TRACES / folder).rglob("*.xplane.pb"))
         if not files:
-            pytest.skip(f"no .xplane.pb files below {TRACES / folder}")
+            pytest.skip(f"no .xplane.pb files below {TRACES / folder}; {HOW}")
         return files
 
     return below

@@ -41,7 +41,7 @@ def file_of(name: str) -> Path:
     """The .xplane.pb of a folder of the real traces; the test skips where there is none."""
     files = sorted((TRACES / name).glob("*.xplane.pb"))
     if not files:
-        pytest.skip(f"no .xplane.pb files below {TRACES / name}")
+        pytest.skip(f"no .xplane.pb files below {TRACES / name}; set XPROF_PY_REAL_TRACES to the folder of real traces")
     return files[0]
 
 

@@ -28,7 +28,9 @@ FOLDER = TRACES / "kineto"
 FILES = sorted(FOLDER.glob("*.json.gz"))
 WORK = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 NCCL = re.compile("nccl", re.I)
-pytestmark = pytest.mark.skipif(not FILES, reason=f"no traces of PyTorch below {FOLDER}")
+pytestmark = pytest.mark.skipif(
+    not FILES, reason=f"no traces of PyTorch below {FOLDER}; set XPROF_PY_REAL_TRACES to the folder of real traces"
+)
 
 
 def named(name: str) -> Path:

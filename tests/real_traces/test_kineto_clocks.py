@@ -21,7 +21,7 @@ from xprof_py.postprocess.match.endpoints import Endpoints
 
 pytestmark = [
     pytest.mark.real_traces,
-    pytest.mark.skipif(not ARCHIVE.exists(), reason=f"{ARCHIVE} is absent"),
+    pytest.mark.skipif(not ARCHIVE.exists(), reason=f"{ARCHIVE} is absent: XPROF_PY_REAL_TRACES names the folder"),
 ]
 WITHIN_NS = 5_000
 

@@ -16,7 +16,10 @@ from xprof_py.postprocess.readers.nsys import nsys_processes, read_nsys
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = Path(os.environ.get("XPROF_PY_REAL_TRACES", ROOT.parent / "shared" / "traces"))
 FILES = sorted((TRACES / "nsys").glob("*.sqlite"))
-pytestmark = pytest.mark.skipif(not FILES, reason=f"no exports of Nsight Systems below {TRACES / 'nsys'}")
+pytestmark = pytest.mark.skipif(
+    not FILES,
+    reason=f"no exports of Nsight Systems below {TRACES / 'nsys'}: XPROF_PY_REAL_TRACES names the folder",
+)
 
 _NAMED = """
     select s.value, k.start, k.end, r.start from CUPTI_ACTIVITY_KIND_KERNEL k join StringIds s on s.id = k.demangledName

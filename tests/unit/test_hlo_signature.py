@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from hlo_bytes import BF16, BOOL, F32, I32, Parameter, message, number, program, shape, tuple_of
 from xprof_py.postprocess.hlo.signature import Argument, read_signature
 
+WITHOUT_JAX = "jax is not installed: the extra `test` brings it"
+
 
 def arguments(hlo: bytes) -> list[tuple[str, str]]:
     return [(argument.name, argument.type) for argument in read_signature(hlo).arguments]
@@ -75,7 +77,7 @@ def test_an_unknown_dtype_is_a_number_not_a_guess() -> None:
 
 def test_dtypes_are_those_of_xla() -> None:
     """By number and name of the installed jaxlib; jaxprs write i, u and c for XLA's S, U and C."""
-    types = pytest.importorskip("jax._src.lib").xla_client.PrimitiveType
+    types = pytest.importorskip("jax._src.lib", reason=WITHOUT_JAX).xla_client.PrimitiveType
     checked = 0
     for name in (name for name in dir(types) if re.fullmatch(r"PRED|(S|U|F|BF|C)[0-9].*", name)):
         ((_, written),) = arguments(program(Parameter("x", shape(getattr(types, name).value))))
@@ -86,8 +88,8 @@ def test_dtypes_are_those_of_xla() -> None:
 
 
 def test_a_program_that_jax_compiled() -> None:
-    jax: Any = pytest.importorskip("jax")
-    jnp: Any = pytest.importorskip("jax.numpy")
+    jax: Any = pytest.importorskip("jax", reason=WITHOUT_JAX)
+    jnp: Any = pytest.importorskip("jax.numpy", reason=WITHOUT_JAX)
 
     def layer(p: Any, x: Any, unused: Any, *, scale: Any) -> Any:
         return jnp.tanh(x @ p[0]["w"]) * scale + p[1]
