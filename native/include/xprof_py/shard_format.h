@@ -61,6 +61,14 @@ enum {
     XPR_CHUNK_PROBES = 12,
     XPR_CHUNK_EXCHANGES = 13,
     XPR_CHUNK_PROBER = 14,
+    /* Only in files of a capture that collected what GPUs did, or their power. */
+    XPR_CHUNK_DEVICES = 15,
+    XPR_CHUNK_ACTIVITIES = 16,
+    XPR_CHUNK_CALLS = 17,
+    XPR_CHUNK_GRAPH_NODES = 18,
+    XPR_CHUNK_COLLECTOR = 19,
+    XPR_CHUNK_POWER = 20,
+    XPR_CHUNK_POWER_TOTALS = 21,
 };
 
 struct xpr_chunk_header {
@@ -228,6 +236,124 @@ struct xpr_prober_record {
     uint64_t cpu_ns;       /* CPU time of the prober's thread */
 };
 
+/* Ids of names and ranges below are string ids, 0 ("(more names)") where the limit of strings was reached, and
+ * XPR_NO_STRING for none. All times are CLOCK_REALTIME, which is what CUPTI stamps; CLOCK ties it to ticks. */
+#define XPR_NO_STRING UINT32_MAX
+
+/* DEVICES: the GPUs of this process. What its source does not say is 0. */
+struct xpr_device_record {
+    uint32_t ordinal; /* as the records below count devices: of the process (CUDA_VISIBLE_DEVICES), not of the machine */
+    uint32_t name;    /* string id */
+    uint8_t uuid[16];
+    uint32_t capability_major, capability_minor;
+    uint32_t multiprocessors;
+    uint32_t core_clock_khz;
+    uint64_t memory_bytes;
+    uint64_t memory_bandwidth_kbs; /* kB/s */
+};
+
+enum {
+    XPR_ACTIVITY_KERNEL = 1,
+    XPR_ACTIVITY_MEMCPY = 2,
+    XPR_ACTIVITY_MEMSET = 3,
+    XPR_ACTIVITY_GRAPH = 4,    /* a whole graph's execution, where its nodes are not told apart */
+    XPR_ACTIVITY_SYNC = 5,     /* the host waited: `shape` holds the type of the wait */
+    XPR_ACTIVITY_OVERHEAD = 6, /* the tracer's own time: `shape` holds its kind */
+};
+
+/* ACTIVITIES: what a device did. In the order in which the device's tracer told, which is not that of time. */
+struct xpr_activity_record {
+    int64_t start_ns, end_ns;
+    uint32_t kind; /* XPR_ACTIVITY_* */
+    uint32_t name; /* string id of the kernel's name as the compiler wrote it; of others XPR_NO_STRING */
+    uint32_t device, context, stream;
+    uint32_t correlation; /* of the call that launched it: unique within a process, 0: none */
+    uint32_t graph;       /* of which it is a node, 0: none */
+    uint32_t range;       /* string id of the innermost range that was open on the launching thread (see CALLS) */
+    uint64_t graph_node;
+    union {
+        struct {
+            uint32_t grid[3], block[3];
+            uint32_t registers; /* of one thread */
+            uint32_t static_shared_bytes, dynamic_shared_bytes; /* of one block */
+            uint32_t reserved;
+        } kernel;
+        struct {
+            uint64_t bytes;
+            uint32_t copy_kind; /* CUpti_ActivityMemcpyKind: 1 host to device, 2 device to host, 8 on a device, 10 between */
+            uint32_t source_kind, target_kind; /* CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, ... */
+            uint32_t peer_device;              /* of a copy between devices: the target; else as `device` */
+            uint32_t value;                    /* of a memset */
+            uint32_t reserved[3];
+        } copy;
+        struct {
+            uint32_t type;
+            uint32_t os_tid; /* on which the host waited or the tracer worked; 0: not known */
+            uint32_t reserved[8];
+        } wait;
+    } shape;
+};
+
+enum { XPR_CALL_RUNTIME = 1, XPR_CALL_DRIVER = 2 };
+
+/* CALLS: calls of the CUDA runtime or driver that start device work or wait for it, one record each. */
+struct xpr_call_record {
+    int64_t start_ns, end_ns;
+    uint32_t os_tid; /* of the calling thread, as in THREADS; 0: not known */
+    uint32_t correlation;
+    uint32_t api;    /* XPR_CALL_* */
+    uint32_t number; /* CUPTI's callback id of the function */
+    uint32_t name;   /* string id: cuLaunchKernel, cudaMemcpyAsync_v3020, ... */
+    uint32_t result; /* 0: success */
+    uint32_t range;  /* string id of the innermost range open on this thread, told by an external correlation id */
+    uint32_t reserved;
+};
+
+/* GRAPH_NODES: what was said while a node of a CUDA graph was built, so that a kernel in the graph finds its op. */
+struct xpr_graph_node_record {
+    uint64_t node;
+    uint64_t original; /* the node that it is a clone of, 0: none */
+    uint32_t graph;
+    uint32_t range; /* string id of the innermost range open as it was created */
+};
+
+/* COLLECTOR: totals of the collector of device activity, written before END. */
+struct xpr_collector_record {
+    uint64_t written;         /* records of the three chunks above in this file */
+    uint64_t dropped_source;  /* that CUPTI itself dropped */
+    uint64_t dropped_buffers; /* no buffer was left to give CUPTI */
+    uint64_t dropped_budget;  /* the file had reached its budget */
+    uint64_t dropped_error;   /* the file could not be written, or memory ran out */
+    uint64_t unknown_kinds;   /* records of kinds that are not read */
+    uint64_t clamped;         /* activities that ended before they began, or with no end: given no duration */
+    uint64_t buffers;         /* parsed */
+    uint64_t cpu_ns;          /* of threads in the collector's callbacks */
+    uint32_t version;         /* cuptiGetVersion */
+    uint32_t shared;          /* 1: subscribed beside others, 0: the only subscriber */
+};
+
+/* POWER: one device at one moment, as NVML says. A field that the device does not tell is all ones. */
+struct xpr_power_record {
+    int64_t at_ns;
+    uint32_t device; /* NVML's index, of the machine */
+    uint32_t power_mw;
+    uint64_t energy_mj; /* since the driver was loaded */
+    uint32_t temperature_c;
+    uint32_t sm_clock_mhz, memory_clock_mhz;
+    uint32_t busy_percent, memory_busy_percent; /* of NVML's sample period in which a kernel ran, memory was accessed */
+    uint32_t reserved;
+    uint64_t clock_reasons; /* nvmlClocksEventReasons bits */
+    uint64_t memory_used_bytes;
+};
+
+/* POWER_TOTALS: written before END. */
+struct xpr_power_totals_record {
+    uint64_t written;
+    uint64_t dropped;
+    uint64_t failed_calls;
+    uint64_t cpu_ns; /* of the sampling thread */
+};
+
 /* END: the recording was stopped in order. */
 struct xpr_end_record {
     uint64_t written; /* events in this file, open ones included */
@@ -255,5 +381,9 @@ _Static_assert(sizeof(struct xpr_frame_record) == 16 && sizeof(struct xpr_stack_
 _Static_assert(sizeof(struct xpr_sample_record) == 32 && sizeof(struct xpr_sampler_record) == 32, "samples");
 _Static_assert(sizeof(struct xpr_probe_record) == 16 && sizeof(struct xpr_exchange_record) == 88, "exchanges");
 _Static_assert(sizeof(struct xpr_prober_record) == 80, "prober");
+_Static_assert(sizeof(struct xpr_device_record) == 56 && sizeof(struct xpr_activity_record) == 96, "devices");
+_Static_assert(sizeof(struct xpr_call_record) == 48 && sizeof(struct xpr_graph_node_record) == 24, "calls");
+_Static_assert(sizeof(struct xpr_collector_record) == 80, "collector");
+_Static_assert(sizeof(struct xpr_power_record) == 64 && sizeof(struct xpr_power_totals_record) == 32, "power");
 
 #endif
