@@ -1,12 +1,9 @@
-#include "decode/xspace.h"
+#include "decode/xspace_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-#include "decode/wire.h"
-
-
 
 static const xpr_column_spec plane_columns[] = {{"id", 'q'}};
 static const xpr_column_spec line_columns[] = {{"plane", 'i'},       {"id", 'q'},         {"timestamp_ns", 'q'},
@@ -20,32 +17,13 @@ static const xpr_column_spec stat_columns[] = {
     {"owner", 'q'}, {"key", 'i'}, {"kind", 'B'}, {"value", 'q'}, {"at", 'q'}};
 static const xpr_column_spec aggregated_columns[] = {{"event", 'q'}, {"occurrences", 'q'}};
 
-typedef struct {
-    xpr_xspace *space;
-    const uint8_t *base;
-    xpr_failure failure;
-    xpr_place place;
-    /* Of the plane being read. */
-    xpr_id_map event_ids;
-    xpr_id_map stat_ids;
-} decoder;
+typedef xpr_xspace_reader decoder;
 
 static bool no_memory(decoder *d, const uint8_t *at) {
     d->failure.at = at;
     d->failure.reason = XPR_OUT_OF_MEMORY;
     return false;
 }
-
-/* Before reading the index-th message of a field, its length first: a length that cannot be is that message's fault.
- * Always true, to stand in a chain of reads. */
-static bool enter(decoder *d, const char *field, uint64_t index) {
-    d->place.level[d->place.depth].field = field;
-    d->place.level[d->place.depth].index = index;
-    d->place.depth++;
-    return true;
-}
-
-static void leave(decoder *d) { d->place.depth--; }
 
 static bool append_string(decoder *d, xpr_wire *w, xpr_strings *strings) {
     const uint8_t *bytes;
@@ -62,6 +40,11 @@ static bool number(decoder *d, xpr_dictionary *dictionary, const uint8_t *bytes,
 /* A row for an id that the plane uses without describing it. */
 static bool missing_name(decoder *d, xpr_dictionary *dictionary, const uint8_t *at, uint64_t id, int32_t *name) {
     char text[24];
+    if (d->of_slice) {
+        d->failure.at = at;
+        d->failure.reason = "a name that no slice may add";
+        return false;
+    }
     int length = snprintf(text, sizeof text, "#%" PRId64, (int64_t)id);
     *name = xpr_dictionary_number(dictionary, (const uint8_t *)text, (size_t)length);
     return *name >= 0 || no_memory(d, at);
@@ -72,7 +55,7 @@ static bool add_stat_metadata(decoder *d, const uint8_t *at, uint64_t id, int32_
     int32_t before;
     if (table->count >= INT32_MAX || !xpr_table_room(table)) return no_memory(d, at);
     *row = (int32_t)table->count;
-    xpr_i32(table, XPR_STAT_METADATA_PLANE)[*row] = (int32_t)d->space->planes.count;
+    xpr_i32(table, XPR_STAT_METADATA_PLANE)[*row] = d->plane;
     xpr_i64(table, XPR_STAT_METADATA_ID)[*row] = (int64_t)id;
     xpr_i32(table, XPR_STAT_METADATA_NAME)[*row] = name;
     xpr_i32(table, XPR_STAT_METADATA_TEXT)[*row] = -1;
@@ -88,7 +71,7 @@ static bool add_event_metadata(decoder *d, const uint8_t *at, uint64_t id, int32
     int32_t before;
     if (table->count >= INT32_MAX || !xpr_table_room(table)) return no_memory(d, at);
     *row = (int32_t)table->count;
-    xpr_i32(table, XPR_EVENT_METADATA_PLANE)[*row] = (int32_t)d->space->planes.count;
+    xpr_i32(table, XPR_EVENT_METADATA_PLANE)[*row] = d->plane;
     xpr_i64(table, XPR_EVENT_METADATA_ID)[*row] = (int64_t)id;
     xpr_i32(table, XPR_EVENT_METADATA_NAME)[*row] = name;
     xpr_u8(table, XPR_EVENT_METADATA_LIVE)[*row] = live;
@@ -199,7 +182,7 @@ static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) 
     return true;
 }
 
-static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
+bool xpr_xspace_read_event(decoder *d, xpr_wire *w, int32_t line) {
     xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
     uint64_t id = 0, offset_ps = 0, duration_ps = 0, occurrences = 0;
@@ -222,10 +205,10 @@ static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
             if (!xpr_wire_varint(w, &duration_ps)) return false;
             break;
         case XPR_TAG(4, XPR_LEN):
-            if (!enter(d, "stats", stats++) || !xpr_wire_inner(w, &inner) ||
+            if (!xpr_xspace_enter(d, "stats", stats++) || !xpr_wire_inner(w, &inner) ||
                 !read_stat(d, &inner, event, &space->event_stats))
                 return false;
-            leave(d);
+            xpr_xspace_leave(d);
             break;
         case XPR_TAG(5, XPR_VARINT): /* one of offset_ps and num_occurrences is set, the later one */
             if (!xpr_wire_varint(w, &occurrences)) return false;
@@ -245,7 +228,8 @@ static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
                              (!xpr_strings_append(&space->metadata_display_names, NULL, 0) && !no_memory(d, start))))
             return false;
     }
-    if (!xpr_table_room(&space->events)) return no_memory(d, start);
+    if (d->of_slice ? space->events.count == space->events.capacity : !xpr_table_room(&space->events))
+        return no_memory(d, start);
     size_t row = space->events.count++;
     xpr_i32(&space->events, XPR_EVENTS_LINE)[row] = line;
     xpr_i32(&space->events, XPR_EVENTS_METADATA)[row] = metadata;
@@ -260,69 +244,66 @@ static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
     return true;
 }
 
-/* A string field that may come several times: the last one counts. */
-typedef struct {
-    const uint8_t *bytes;
-    size_t length;
-} text_field;
+bool xpr_xspace_read_line_field(xpr_wire *w, uint32_t tag, xpr_line_head *head) {
+    switch (tag) {
+    case XPR_TAG(1, XPR_VARINT):
+        return xpr_wire_varint(w, &head->id);
+    case XPR_TAG(2, XPR_LEN):
+        return xpr_wire_bytes(w, &head->name.bytes, &head->name.length);
+    case XPR_TAG(3, XPR_VARINT):
+        return xpr_wire_varint(w, &head->timestamp_ns);
+    case XPR_TAG(9, XPR_VARINT):
+        return xpr_wire_varint(w, &head->duration_ps);
+    case XPR_TAG(10, XPR_VARINT):
+        return xpr_wire_varint(w, &head->display_id);
+    case XPR_TAG(11, XPR_LEN):
+        return xpr_wire_bytes(w, &head->display_name.bytes, &head->display_name.length);
+    default:
+        return xpr_wire_skip(w, tag);
+    }
+}
+
+bool xpr_xspace_add_line(decoder *d, const uint8_t *at, const xpr_line_head *head, size_t events) {
+    xpr_xspace *space = d->space;
+    size_t row = space->lines.count;
+    if (row >= INT32_MAX || !xpr_table_room(&space->lines)) return no_memory(d, at);
+    xpr_i32(&space->lines, XPR_LINES_PLANE)[row] = d->plane;
+    xpr_i64(&space->lines, XPR_LINES_ID)[row] = (int64_t)head->id;
+    xpr_i64(&space->lines, XPR_LINES_TIMESTAMP)[row] = (int64_t)head->timestamp_ns;
+    xpr_i64(&space->lines, XPR_LINES_DURATION)[row] = (int64_t)head->duration_ps;
+    xpr_i64(&space->lines, XPR_LINES_DISPLAY_ID)[row] = (int64_t)head->display_id;
+    xpr_i64(&space->lines, XPR_LINES_EVENTS)[row] = (int64_t)events;
+    space->lines.count++;
+    return (xpr_strings_append(&space->line_names, head->name.bytes, head->name.length) &&
+            xpr_strings_append(&space->line_display_names, head->display_name.bytes, head->display_name.length)) ||
+           no_memory(d, at);
+}
 
 static bool read_line(decoder *d, xpr_wire *w) {
-    xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
-    uint64_t id = 0, timestamp_ns = 0, duration_ps = 0, display_id = 0;
-    text_field name = {NULL, 0}, display_name = {NULL, 0};
-    size_t events_before = space->events.count;
-    if (space->lines.count >= INT32_MAX || !xpr_table_room(&space->lines)) return no_memory(d, start);
-    size_t row = space->lines.count;
+    xpr_line_head head = {0};
+    int32_t row = (int32_t)d->space->lines.count;
+    size_t events_before = d->space->events.count;
     uint64_t events = 0;
     uint32_t tag;
     while (w->at != w->end) {
         xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
-        switch (tag) {
-        case XPR_TAG(1, XPR_VARINT):
-            if (!xpr_wire_varint(w, &id)) return false;
-            break;
-        case XPR_TAG(2, XPR_LEN):
-            if (!xpr_wire_bytes(w, &name.bytes, &name.length)) return false;
-            break;
-        case XPR_TAG(3, XPR_VARINT):
-            if (!xpr_wire_varint(w, &timestamp_ns)) return false;
-            break;
-        case XPR_TAG(4, XPR_LEN):
-            if (!enter(d, "events", events++) || !xpr_wire_inner(w, &inner) || !read_event(d, &inner, (int32_t)row))
+        if (tag == XPR_TAG(4, XPR_LEN)) {
+            if (!xpr_xspace_enter(d, "events", events++) || !xpr_wire_inner(w, &inner) || !xpr_xspace_read_event(d, &inner, row))
                 return false;
-            leave(d);
-            break;
-        case XPR_TAG(9, XPR_VARINT):
-            if (!xpr_wire_varint(w, &duration_ps)) return false;
-            break;
-        case XPR_TAG(10, XPR_VARINT):
-            if (!xpr_wire_varint(w, &display_id)) return false;
-            break;
-        case XPR_TAG(11, XPR_LEN):
-            if (!xpr_wire_bytes(w, &display_name.bytes, &display_name.length)) return false;
-            break;
-        default:
-            if (!xpr_wire_skip(w, tag)) return false;
+            xpr_xspace_leave(d);
+        } else if (!xpr_xspace_read_line_field(w, tag, &head)) {
+            return false;
         }
     }
-    xpr_i32(&space->lines, XPR_LINES_PLANE)[row] = (int32_t)space->planes.count;
-    xpr_i64(&space->lines, XPR_LINES_ID)[row] = (int64_t)id;
-    xpr_i64(&space->lines, XPR_LINES_TIMESTAMP)[row] = (int64_t)timestamp_ns;
-    xpr_i64(&space->lines, XPR_LINES_DURATION)[row] = (int64_t)duration_ps;
-    xpr_i64(&space->lines, XPR_LINES_DISPLAY_ID)[row] = (int64_t)display_id;
-    xpr_i64(&space->lines, XPR_LINES_EVENTS)[row] = (int64_t)(space->events.count - events_before);
-    space->lines.count++;
-    return (xpr_strings_append(&space->line_names, name.bytes, name.length) &&
-            xpr_strings_append(&space->line_display_names, display_name.bytes, display_name.length)) ||
-           no_memory(d, start);
+    return xpr_xspace_add_line(d, start, &head, d->space->events.count - events_before);
 }
 
 static bool read_stat_metadata(decoder *d, xpr_wire *entry) {
     const uint8_t *start = entry->at;
     uint64_t key = 0;
-    text_field name = {NULL, 0};
+    xpr_text_field name = {NULL, 0};
     uint32_t tag;
     while (entry->at != entry->end) {
         xpr_wire value;
@@ -351,7 +332,7 @@ static bool read_stat_metadata(decoder *d, xpr_wire *entry) {
 static bool read_event_metadata(decoder *d, xpr_wire *entry) {
     const uint8_t *start = entry->at;
     uint64_t key = 0;
-    text_field name = {NULL, 0}, display_name = {NULL, 0};
+    xpr_text_field name = {NULL, 0}, display_name = {NULL, 0};
     int64_t row_to_be = (int64_t)d->space->event_metadata.count;
     uint64_t stats = 0;
     uint32_t tag;
@@ -377,10 +358,10 @@ static bool read_event_metadata(decoder *d, xpr_wire *entry) {
                 if (!xpr_wire_bytes(&value, &display_name.bytes, &display_name.length)) return false;
                 break;
             case XPR_TAG(5, XPR_LEN):
-                if (!enter(d, "stats", stats++) || !xpr_wire_inner(&value, &inner) ||
+                if (!xpr_xspace_enter(d, "stats", stats++) || !xpr_wire_inner(&value, &inner) ||
                     !read_stat(d, &inner, row_to_be, &d->space->metadata_stats))
                     return false;
-                leave(d);
+                xpr_xspace_leave(d);
                 break;
             default:
                 if (!xpr_wire_skip(&value, tag)) return false;
@@ -405,13 +386,23 @@ static bool each(decoder *d, xpr_wire w, int field, bool (*read)(decoder *, xpr_
         xpr_wire inner;
         if (!xpr_wire_tag(&w, &tag)) return false;
         if (tag == XPR_TAG(field + 3, XPR_LEN)) {
-            if (!enter(d, plane_fields[field], index++) || !xpr_wire_inner(&w, &inner) || !read(d, &inner))
+            if (!xpr_xspace_enter(d, plane_fields[field], index++) || !xpr_wire_inner(&w, &inner) || !read(d, &inner))
                 return false;
-            leave(d);
+            xpr_xspace_leave(d);
         } else if (!xpr_wire_skip(&w, tag)) {
             return false;
         }
     }
+    return true;
+}
+
+static bool room_for_plane(decoder *d) {
+    if (d->planes < d->plane_room) return true;
+    int32_t room = d->plane_room ? d->plane_room * 2 : 16;
+    xpr_plane_lines *of_plane = d->plane_room > INT32_MAX / 2 ? NULL : realloc(d->of_plane, (size_t)room * sizeof *of_plane);
+    if (of_plane == NULL) return false;
+    d->of_plane = of_plane;
+    d->plane_room = room;
     return true;
 }
 
@@ -420,7 +411,7 @@ static bool read_plane_stat(decoder *d, xpr_wire *w) {
 }
 
 /* The plane's own scalars, and how many messages it holds of each of plane_fields, which are fields 3 to 6. */
-static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, text_field *name, size_t counts[PLANE_FIELDS]) {
+static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, xpr_text_field *name, size_t counts[PLANE_FIELDS]) {
     uint32_t tag;
     while (w.at != w.end) {
         xpr_wire inner;
@@ -431,8 +422,8 @@ static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, text_field *na
             if (!xpr_wire_bytes(&w, &name->bytes, &name->length)) return false;
         } else if ((tag & 7) == XPR_LEN && tag >> 3 >= 3 && tag >> 3 <= 6) {
             int field = (int)(tag >> 3) - 3;
-            if (!enter(d, plane_fields[field], counts[field]++) || !xpr_wire_inner(&w, &inner)) return false;
-            leave(d);
+            if (!xpr_xspace_enter(d, plane_fields[field], counts[field]++) || !xpr_wire_inner(&w, &inner)) return false;
+            xpr_xspace_leave(d);
         } else if (!xpr_wire_skip(&w, tag)) {
             return false;
         }
@@ -440,27 +431,49 @@ static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, text_field *na
     return true;
 }
 
+/* All of a plane but its lines. */
 static bool read_plane(decoder *d, xpr_wire *w) {
     xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
     uint64_t id = 0;
-    text_field name = {NULL, 0};
+    xpr_text_field name = {NULL, 0};
     size_t counts[PLANE_FIELDS] = {0};
     if (!read_plane_head(d, *w, &id, &name, counts)) return false;
-    xpr_id_map_free(&d->event_ids);
-    xpr_id_map_free(&d->stat_ids);
-    if (space->planes.count >= INT32_MAX || !xpr_id_map_init(&d->event_ids, counts[EVENT_METADATA]) ||
-        !xpr_id_map_init(&d->stat_ids, counts[STAT_METADATA]))
-        return no_memory(d, start);
-    if (!each(d, *w, STAT_METADATA, read_stat_metadata) || !each(d, *w, EVENT_METADATA, read_event_metadata) ||
-        !each(d, *w, STATS, read_plane_stat) || !each(d, *w, LINES, read_line))
-        return false;
+    if (space->planes.count >= INT32_MAX || !room_for_plane(d)) return no_memory(d, start);
+    d->plane = (int32_t)space->planes.count;
+    d->of_plane[d->plane] = (xpr_plane_lines){.wire = *w};
+    memset(&d->event_ids, 0, sizeof d->event_ids);
+    memset(&d->stat_ids, 0, sizeof d->stat_ids);
+    bool read = (xpr_id_map_init(&d->event_ids, counts[EVENT_METADATA]) &&
+                 xpr_id_map_init(&d->stat_ids, counts[STAT_METADATA])) || no_memory(d, start);
+    read = read && each(d, *w, STAT_METADATA, read_stat_metadata) && each(d, *w, EVENT_METADATA, read_event_metadata) &&
+           each(d, *w, STATS, read_plane_stat);
+    d->of_plane[d->plane].event_ids = d->event_ids;
+    d->of_plane[d->plane].stat_ids = d->stat_ids;
+    d->planes++;
+    if (!read) return false;
     if (!xpr_table_room(&space->planes)) return no_memory(d, start);
     xpr_i64(&space->planes, XPR_PLANES_ID)[space->planes.count++] = (int64_t)id;
     return xpr_strings_append(&space->plane_names, name.bytes, name.length) || no_memory(d, start);
 }
 
-static bool read_space(decoder *d, xpr_wire *w) {
+bool xpr_xspace_each_line(decoder *d, bool (*read)(decoder *, xpr_wire *)) {
+    for (int32_t plane = 0; plane < d->planes; plane++) {
+        xpr_plane_lines *of = &d->of_plane[plane];
+        d->plane = plane;
+        d->event_ids = of->event_ids;
+        d->stat_ids = of->stat_ids;
+        bool done = xpr_xspace_enter(d, "planes", (uint64_t)plane) && each(d, of->wire, LINES, read);
+        /* What a line needed and nothing described has been added. */
+        of->event_ids = d->event_ids;
+        of->stat_ids = d->stat_ids;
+        if (!done) return false;
+        xpr_xspace_leave(d);
+    }
+    return true;
+}
+
+static bool read_heads(decoder *d, xpr_wire *w) {
     xpr_xspace *space = d->space;
     uint64_t planes = 0;
     uint32_t tag;
@@ -469,8 +482,8 @@ static bool read_space(decoder *d, xpr_wire *w) {
         if (!xpr_wire_tag(w, &tag)) return false;
         switch (tag) {
         case XPR_TAG(1, XPR_LEN):
-            if (!enter(d, "planes", planes++) || !xpr_wire_inner(w, &inner) || !read_plane(d, &inner)) return false;
-            leave(d);
+            if (!xpr_xspace_enter(d, "planes", planes++) || !xpr_wire_inner(w, &inner) || !read_plane(d, &inner)) return false;
+            xpr_xspace_leave(d);
             break;
         case XPR_TAG(2, XPR_LEN):
             if (!append_string(d, w, &space->errors)) return false;
@@ -488,7 +501,7 @@ static bool read_space(decoder *d, xpr_wire *w) {
     return true;
 }
 
-int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xpr_decode_error *error) {
+bool xpr_xspace_begin(decoder *d, xpr_xspace *space, const uint8_t *bytes, size_t length) {
     memset(space, 0, sizeof *space);
     xpr_table_init(&space->planes, plane_columns, XPR_PLANES_WIDTH);
     xpr_table_init(&space->lines, line_columns, XPR_LINES_WIDTH);
@@ -499,11 +512,27 @@ int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xp
     xpr_table_init(&space->event_stats, stat_columns, XPR_EVENT_STATS_WIDTH);
     xpr_table_init(&space->metadata_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
     xpr_table_init(&space->plane_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
-    decoder d = {.space = space, .base = bytes};
-    xpr_wire w = {bytes, bytes + length, &d.failure};
-    bool read = read_space(&d, &w);
-    xpr_id_map_free(&d.event_ids);
-    xpr_id_map_free(&d.stat_ids);
+    memset(d, 0, sizeof *d);
+    d->space = space;
+    d->base = bytes;
+    xpr_wire w = {bytes, bytes + length, &d->failure};
+    return read_heads(d, &w);
+}
+
+void xpr_xspace_end(decoder *d) {
+    for (int32_t plane = 0; plane < d->planes; plane++) {
+        xpr_id_map_free(&d->of_plane[plane].event_ids);
+        xpr_id_map_free(&d->of_plane[plane].stat_ids);
+    }
+    free(d->of_plane);
+    d->of_plane = NULL;
+    d->planes = 0;
+}
+
+int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xpr_decode_error *error) {
+    decoder d;
+    bool read = xpr_xspace_begin(&d, space, bytes, length) && xpr_xspace_each_line(&d, read_line);
+    xpr_xspace_end(&d);
     if (read) return 0;
     error->offset = d.failure.at ? (size_t)(d.failure.at - bytes) : 0;
     error->reason = d.failure.reason;
