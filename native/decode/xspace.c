@@ -182,7 +182,7 @@ static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) 
     return true;
 }
 
-bool xpr_xspace_read_event(decoder *d, xpr_wire *w, int32_t line) {
+static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
     xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
     uint64_t id = 0, offset_ps = 0, duration_ps = 0, occurrences = 0;
@@ -244,6 +244,13 @@ bool xpr_xspace_read_event(decoder *d, xpr_wire *w, int32_t line) {
     return true;
 }
 
+bool xpr_xspace_read_event(decoder *d, xpr_wire *w, int32_t line, uint64_t index) {
+    xpr_wire inner;
+    if (!xpr_xspace_enter(d, "events", index) || !xpr_wire_inner(w, &inner) || !read_event(d, &inner, line)) return false;
+    xpr_xspace_leave(d);
+    return true;
+}
+
 bool xpr_xspace_read_line_field(xpr_wire *w, uint32_t tag, xpr_line_head *head) {
     switch (tag) {
     case XPR_TAG(1, XPR_VARINT):
@@ -287,12 +294,9 @@ static bool read_line(decoder *d, xpr_wire *w) {
     uint64_t events = 0;
     uint32_t tag;
     while (w->at != w->end) {
-        xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
         if (tag == XPR_TAG(4, XPR_LEN)) {
-            if (!xpr_xspace_enter(d, "events", events++) || !xpr_wire_inner(w, &inner) || !xpr_xspace_read_event(d, &inner, row))
-                return false;
-            xpr_xspace_leave(d);
+            if (!xpr_xspace_read_event(d, w, row, events++)) return false;
         } else if (!xpr_xspace_read_line_field(w, tag, &head)) {
             return false;
         }

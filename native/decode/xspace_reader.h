@@ -59,9 +59,9 @@ bool xpr_xspace_begin(xpr_xspace_reader *d, xpr_xspace *space, const uint8_t *by
 bool xpr_xspace_each_line(xpr_xspace_reader *d, bool (*read)(xpr_xspace_reader *, xpr_wire *));
 void xpr_xspace_end(xpr_xspace_reader *d);
 
-/* A field of a line that is no event; a line whose fields have all been read; one event. */
+/* A field of a line that is no event; a line whose fields have all been read; the event whose length comes next. */
 bool xpr_xspace_read_line_field(xpr_wire *w, uint32_t tag, xpr_line_head *head);
 bool xpr_xspace_add_line(xpr_xspace_reader *d, const uint8_t *at, const xpr_line_head *head, size_t events);
-bool xpr_xspace_read_event(xpr_xspace_reader *d, xpr_wire *w, int32_t line);
+bool xpr_xspace_read_event(xpr_xspace_reader *d, xpr_wire *w, int32_t line, uint64_t index);
 
 #endif

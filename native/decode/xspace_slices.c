@@ -167,13 +167,9 @@ static bool read_part(xpr_xspace_reader *d, const part *of) {
     xpr_wire w = {of->at, of->end, &d->failure};
     uint32_t tag;
     while (w.at != w.end) {
-        xpr_wire event;
         if (!xpr_wire_tag(&w, &tag)) return false;
-        if (tag != XPR_TAG(4, XPR_LEN)) {
-            if (!xpr_wire_skip(&w, tag)) return false;
-        } else if (!xpr_wire_inner(&w, &event) || !xpr_xspace_read_event(d, &event, of->line)) {
+        if (tag == XPR_TAG(4, XPR_LEN) ? !xpr_xspace_read_event(d, &w, of->line, 0) : !xpr_wire_skip(&w, tag))
             return false;
-        }
     }
     return true;
 }

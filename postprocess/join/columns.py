@@ -128,6 +128,10 @@ class Events:
         self._texts = profile["texts"]["text"]
         self._having: dict[str, tuple[Int64, Int64]] = {}
 
+    def index(self) -> None:
+        """Make what finding rows by name and arguments by key needs; else that is made when first asked for."""
+        _ = self._by_name, self._by_key
+
     def having(self, key: str) -> tuple[Int64, Int64]:
         """(rows, values) of the events with argument ``key``, in order: raw 64 bits, the first of repeated ones."""
         if key not in self._having:

@@ -16,6 +16,8 @@ Nothing here makes a Python object per event.
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +31,7 @@ from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.device_clock import HostTime, offset_line
 from xprof_py.postprocess.readers.sniff import read_bytes, sniff_bytes
+from xprof_py.postprocess.readers.workers import ALONE, WORTH_A_WORKER_BYTES, Workers
 from xprof_py.postprocess.schema import ArgKind
 
 _I64 = npt.NDArray[np.int64]
@@ -50,8 +53,8 @@ _BESIDE_HOST = ("/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer", "/host:
 _PROGRAM_ID = re.compile(r"\((\d+)\)$")
 
 
-def read_xspace(path: str | Path) -> Profile:
-    """Read one XSpace file, plain or gzip.
+def read_xspace(path: str | Path, workers: Workers = ALONE) -> Profile:
+    """Read one XSpace file, plain or gzip. ``workers`` share the decoding, and may have begun with it.
 
     Returns a Profile with the tables lines, events, args, texts, plane_args, programs, event_metadata,
     event_metadata_of, metadata_args and diagnostics of schema.TABLES. ``capture_start_ps`` is 0, the session's start;
@@ -61,9 +64,13 @@ def read_xspace(path: str | Path) -> Profile:
     in the file.
     """
     file = str(path)
-    content = read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty")
+    begun = workers.begun.take(Path(path)) if workers.begun is not None else None
+    if begun is None:
+        content, slices = read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty"), None
+    else:
+        content, slices = begun
     try:
-        columns = _native.decode_xspace(content)
+        columns = slices.join() if slices is not None else _decode(content, workers)
     except _native.DecodeError as error:
         if sniff_bytes(content[:4096]) != "xspace":
             raise BadInputError(file, "", _NO_PROFILE) from error
@@ -71,7 +78,15 @@ def read_xspace(path: str | Path) -> Profile:
         raise BadInputError(file, place, error.reason) from error
     if not any(len(columns[name][0]) > 1 for name in ("plane_names", "hostnames", "errors", "warnings")):
         raise BadInputError(file, "", "is not an XSpace (.xplane.pb): none of its fields is in it")
-    return _XSpaceReader(file, content, columns).profile()
+    return _XSpaceReader(file, content, columns, workers).profile()
+
+
+def _decode(content: bytes, workers: Workers) -> dict[str, Any]:
+    if workers.count == 1 or len(content) < WORTH_A_WORKER_BYTES:
+        return _native.decode_xspace(content)
+    slices = _native.XSpaceSlices(content, workers.count)
+    workers.run([partial(slices.read, index) for index in range(len(slices))])
+    return slices.join()
 
 
 def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
@@ -84,10 +99,11 @@ def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
 class _XSpaceReader:
     """One file's columns on their way to tables; ``diagnostics`` gathers what must be said about them."""
 
-    def __init__(self, file: str, content: bytes, columns: dict[str, Any]) -> None:
+    def __init__(self, file: str, content: bytes, columns: dict[str, Any], workers: Workers) -> None:
         self.file = file
         self.content = content
         self.columns = columns
+        self.workers = workers
         self.diagnostics: list[dict[str, Any]] = []
         self.plane_names: list[str] = strings(columns["plane_names"]).to_pylist()
         self.event_names = strings(columns["event_names"])
@@ -316,7 +332,10 @@ class _XSpaceReader:
     def events(self, line_base_ps: _I64, sound_lines: npt.NDArray[np.bool_]) -> tuple[dict[str, Any], _I64 | None]:
         """The table events, its metadata rows and last end; and its rows in the file, None for all in order."""
         counts = self.column("lines", "event_count")
-        line: _I32 = self.one_line_per_thread()[self.column("events", "line")]
+        line: _I32 = self.column("events", "line")
+        thread_line = self.one_line_per_thread()
+        if (thread_line != np.arange(thread_line.size)).any():
+            line = thread_line[line]
         metadata: _I32 = self.column("events", "metadata")
         start_ps: _I64 = self.column("events", "offset_ps")
         duration_ps: _I64 = self.column("events", "duration_ps")
@@ -326,8 +345,9 @@ class _XSpaceReader:
             self.place_on_device_clock(start_ps, duration_ps)
             line_base_ps = np.zeros_like(line_base_ps)
         name_of_metadata: _I32 = self.column("event_metadata", "name")
-        placed, in_order, negative, end_ps = _native.place_events(
-            line, metadata, start_ps, duration_ps, line_base_ps, name_of_metadata
+        name: _I32 = np.empty(line.size, np.int32)
+        in_order, negative, end_ps = self.place(
+            (line, metadata, start_ps, duration_ps, name), line_base_ps, name_of_metadata
         )
         if negative:
             message = "events that end before they start, taken as instants"
@@ -337,7 +357,6 @@ class _XSpaceReader:
             rows = np.lexsort((-duration_ps, start_ps, line))
         if lost is not None:
             rows = np.flatnonzero(~lost) if rows is None else rows[~lost[rows]]
-        name: _I32 = np.asarray(placed)
         if rows is not None:
             line, metadata, name = line[rows], metadata[rows], name[rows]
             start_ps, duration_ps = start_ps[rows], duration_ps[rows]
@@ -353,6 +372,25 @@ class _XSpaceReader:
             },
         )
         return {"table": table, "metadata": metadata, "end_ps": max(end_ps, 0)}, rows
+
+    def place(self, columns: tuple[Any, ...], line_base_ps: _I64, name_of_metadata: _I32) -> tuple[bool, int, int]:
+        """place_events of all events, of which each worker places a stretch."""
+        line, _, start_ps, duration_ps, _ = columns
+        stretches = self.workers.count if start_ps.nbytes >= WORTH_A_WORKER_BYTES else 1
+        cuts = [line.size * number // stretches for number in range(stretches + 1)]
+        parts = self.workers.run(
+            [
+                partial(_native.place_events, *(column[low:high] for column in columns), line_base_ps, name_of_metadata)
+                for low, high in pairwise(cuts)
+            ]
+        )
+        ordered, negative, ends_ps = zip(*parts, strict=True)
+        # Where two stretches meet: as within one.
+        first = np.array(cuts[1:-1], np.int64)
+        before = first - 1
+        meet = (line[before] != line[first]) | (start_ps[before] < start_ps[first])
+        meet |= (start_ps[before] == start_ps[first]) & (duration_ps[before] >= duration_ps[first])
+        return all(ordered) and bool(meet.all()), sum(negative), max(ends_ps)
 
     def lost_events(
         self, offset_ps: _I64, duration_ps: _I64, sound_lines: npt.NDArray[np.bool_], counts: _I64
@@ -370,7 +408,8 @@ class _XSpaceReader:
                 count=int(aggregated.size),
             )
         sound = bool(np.all(sound_lines | (counts == 0)))
-        if not (sound and all(_native.all_within(times, _LIMIT_PS) for times in (offset_ps, duration_ps))):
+        within = [partial(_native.all_within, times, _LIMIT_PS) for times in (offset_ps, duration_ps)]
+        if not (sound and all(self.workers.run(within))):
             unsound = np.repeat(~sound_lines, counts)
             unsound |= (np.abs(offset_ps) >= _LIMIT_PS) | (np.abs(duration_ps) >= _LIMIT_PS)
             # abs() of the least int64 is negative.
