@@ -30,6 +30,12 @@ static size_t table_bytes(const xpr_table *table) {
     return row * table->capacity;
 }
 
+static void check_same(const xpr_table *a, const xpr_table *b) {
+    REQUIRE(a->count == b->count);
+    for (int i = 0; i < a->width && a->count; i++)
+        REQUIRE(memcmp(a->data[i], b->data[i], a->count * xpr_column_size(a->spec[i].type)) == 0);
+}
+
 static void check_strings(const xpr_strings *strings) {
     for (size_t i = 0; i < strings->count; i++) {
         int64_t start = strings->offsets[i], end = strings->offsets[i + 1];
@@ -227,12 +233,6 @@ static void fuzz_wire(const uint8_t *bytes, size_t length) {
     xpr_wire w = {bytes, bytes + length, &failure};
     check_fields(w, 8);
     REQUIRE(failure.at >= bytes && failure.at <= bytes + length);
-}
-
-static void check_same(const xpr_table *a, const xpr_table *b) {
-    REQUIRE(a->count == b->count);
-    for (int i = 0; i < a->width && a->count; i++)
-        REQUIRE(memcmp(a->data[i], b->data[i], a->count * xpr_column_size(a->spec[i].type)) == 0);
 }
 
 static void check_same_strings(const xpr_strings *a, const xpr_strings *b) {
