@@ -105,7 +105,7 @@ static bool reserve(xpr_table *table, size_t rows) {
 /* A table of the same columns that is rows [first, first + rows) of this one. */
 static xpr_table window(const xpr_table *table, size_t first, size_t rows) {
     xpr_table out = *table;
-    for (int i = 0; i < table->width; i++)
+    for (int i = 0; i < table->width && table->data[i]; i++)
         out.data[i] = (char *)table->data[i] + first * xpr_column_size(table->spec[i].type);
     out.count = 0;
     out.capacity = rows;
