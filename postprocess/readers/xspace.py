@@ -373,17 +373,20 @@ class _XSpaceReader:
         )
         return {"table": table, "metadata": metadata, "end_ps": max(end_ps, 0)}, rows
 
-    def place(self, columns: tuple[Any, ...], line_base_ps: _I64, name_of_metadata: _I32) -> tuple[bool, int, int]:
+    def place(
+        self, columns: tuple[_I32, _I32, _I64, _I64, _I32], line_base_ps: _I64, name_of_metadata: _I32
+    ) -> tuple[bool, int, int]:
         """place_events of all events, of which each worker places a stretch."""
-        line, _, start_ps, duration_ps, _ = columns
+        line, metadata, start_ps, duration_ps, name = columns
         stretches = self.workers.count if start_ps.nbytes >= WORTH_A_WORKER_BYTES else 1
         cuts = [line.size * number // stretches for number in range(stretches + 1)]
-        parts = self.workers.run(
-            [
-                partial(_native.place_events, *(column[low:high] for column in columns), line_base_ps, name_of_metadata)
-                for low, high in pairwise(cuts)
-            ]
-        )
+
+        def placed(low: int, high: int) -> tuple[bool, int, int]:
+            rows = slice(low, high)
+            times = start_ps[rows], duration_ps[rows]
+            return _native.place_events(line[rows], metadata[rows], *times, name[rows], line_base_ps, name_of_metadata)
+
+        parts = self.workers.run([partial(placed, low, high) for low, high in pairwise(cuts)])
         ordered, negative, ends_ps = zip(*parts, strict=True)
         # Where two stretches meet: as within one.
         first = np.array(cuts[1:-1], np.int64)
