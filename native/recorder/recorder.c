@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
+#include "recorder/own_thread.h"
 #include "recorder/recorder.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -113,23 +113,6 @@ static uint64_t power_of_two(uint64_t at_least) {
     return p;
 }
 
-static int start_drainer(void) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) return error;
-    pthread_attr_setstacksize(&attributes, DRAINER_STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigset_t every, before;
-    sigfillset(&every);
-    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    pthread_t drainer;
-    error = pthread_create(&drainer, &attributes, xpr_drain, &capture);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_bytes) {
     return xpr_recorder_begin(path, &(struct xpr_recorder_options){.budget_bytes = budget_bytes, .ring_bytes = ring_bytes});
 }
@@ -174,7 +157,7 @@ int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *opti
         capture.threads = 0;
         memset(&capture.gone, 0, sizeof capture.gone);
         capture.state = XPR_RECORDING;
-        error = start_drainer();
+        error = xpr_start_own_thread(xpr_drain, &capture, DRAINER_STACK_BYTES);
     }
     if (error) {
         capture.state = XPR_IDLE;
