@@ -14,14 +14,7 @@
 
 #include "recorder/drain.h"
 #include "recorder/recorder.h"
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 enum { MAX_THREADS = 512 };
 

@@ -10,14 +10,7 @@
 
 #include "recorder/recorder.h"
 #include "xprof_py/trace.h"
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 enum { THREADS = 4, EVENTS = 20000 };
 
