@@ -90,6 +90,22 @@ static PyObject *run(PyObject *list, struct xpr_cupti_options *options) {
     return good ? report_dict(&report) : NULL;
 }
 
+static PyObject *cupti_find(PyObject *module, PyObject *list) {
+    const char *paths[MAX_CANDIDATES + 1];
+    PyObject *held = NULL;
+    char why[XPR_CUPTI_WHY_BYTES] = "";
+    struct xpr_cupti cupti;
+    bool good = read_candidates(list, paths, &held), found = false;
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS;
+        found = xpr_cupti_load(&cupti, paths, why);
+        Py_END_ALLOW_THREADS;
+    }
+    Py_XDECREF(held);
+    if (!good) return NULL;
+    return Py_BuildValue("NN", text_or_none(found ? cupti.path : ""), text_or_none(found ? "" : why));
+}
+
 static PyObject *cupti_check(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"candidates", "start_timeout_s", NULL};
     PyObject *candidates;
@@ -139,6 +155,9 @@ static PyMethodDef functions[] = {
      "cuda_is_loaded()\n--\n\nWhether NVIDIA's driver is loaded in this process, as it is in a program that uses CUDA."},
     {"cuda_why_not", cuda_why_not, METH_NOARGS,
      "cuda_why_not()\n--\n\nWhy this machine has no NVIDIA driver, None where it has. Calls nothing in it."},
+    {"cupti_find", cupti_find, METH_O,
+     "cupti_find(candidates, /)\n--\n\n"
+     "(path, None) of the libcupti that would be used, (None, why) where there is none. Loads it, and calls nothing in it."},
     {"cupti_check", (PyCFunction)(void (*)(void))cupti_check, METH_VARARGS | METH_KEYWORDS,
      "cupti_check(candidates, start_timeout_s=10.0)\n--\n\n"
      "Subscribes to CUPTI and lets go of it at once; what cupti_start would return. It brings the driver up."},
