@@ -121,7 +121,7 @@ bool xpr_cupti_load(struct xpr_cupti *c, const char *const *candidates, char *wh
     c->has_v2 = c->subscribe_v2 && c->register_callbacks_v2 && c->enable_v2 && c->disable_v2 && c->next_record_v2 &&
                 c->dropped_v2 && c->push_v2 && c->pop_v2;
     bool has_v1 = c->subscribe && c->register_callbacks && c->enable && c->disable && c->next_record && c->dropped;
-    if (!c->has_v2 && !has_v1) snprintf(why, XPR_CUPTI_WHY_BYTES, "%s lacks the activity calls of CUPTI", c->path);
+    if (!c->has_v2 && !has_v1) snprintf(why, XPR_CUPTI_WHY_BYTES, "this CUPTI lacks its activity calls");
     if (!has_v1) c->subscribe = NULL;
     return c->has_v2 || has_v1;
 }

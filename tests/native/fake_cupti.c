@@ -416,7 +416,19 @@ X void fake_hold(const char *name) {
 }
 
 /* A name that stays at one place, as those of kernels do. */
-X const char *fake_name(const char *text) { return strdup(text); }
+X const char *fake_name(const char *text) {
+    static struct name {
+        struct name *next;
+        char text[];
+    } *names;
+    struct name *kept = malloc(sizeof *kept + strlen(text) + 1);
+    strcpy(kept->text, text);
+    pthread_mutex_lock(&mu);
+    kept->next = names;
+    names = kept;
+    pthread_mutex_unlock(&mu);
+    return kept->text;
+}
 
 static uint32_t this_thread(void) {
     if (!f.os_threads) return (uint32_t)(uintptr_t)pthread_self();

@@ -226,13 +226,12 @@ def complaints(report: Mapping[str, Any]) -> list[str]:
     if report["dropped"]:
         said.append(f"CUPTI dropped {report['dropped']} records of device activity")
     if report["buffers_refused"]:
-        said.append(
-            f"CUPTI was {report['buffers_refused']} times without a buffer: device activity came faster than it was read"
-        )
+        refused = report["buffers_refused"]
+        said.append(f"CUPTI was without a buffer {refused} times: device activity came faster than it was read")
     if report["cut_buffers"]:
         said.append(f"{report['cut_buffers']} of CUPTI's buffers could not be read to their end")
     if report["no_memory"]:
         said.append(f"{report['no_memory']} records of device activity found no memory")
     if not report["os_threads"]:
-        said.append("CUPTI does not tell the threads of its calls: launches are not joined to spans by thread")
+        said.append("CUPTI does not tell the threads of its calls, by which launches are joined to spans")
     return said
