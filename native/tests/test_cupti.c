@@ -632,8 +632,11 @@ static void threads_launch_and_flush_at_once(void) {
 
 /* ---------------------------------------------------------------------------------------------------------------------------- */
 
+static int claims;
+
 static void run(const char *name, void (*claim)(void), const char *only) {
     if (only && strcmp(only, name) != 0) return;
+    claims++;
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
@@ -684,5 +687,5 @@ int main(int count, char **arguments) {
     unlink(path);
     strcat(path, ".rings");
     unlink(path);
-    return 0;
+    return claims ? 0 : 2;
 }

@@ -403,6 +403,7 @@ X int64_t fake_get(const char *name) {
                     : !strcmp(name, "shared")       ? f.shared
                     : !strcmp(name, "unsubscribed") ? (int64_t)f.unsubscribed
                     : !strcmp(name, "enabled")      ? (int64_t)enabled
+                    : !strcmp(name, "kernels_on")   ? f.on[CT_KIND_KERNEL]
                     : !strcmp(name, "depth")        ? depth
                                                     : -1;
     pthread_mutex_unlock(&mu);
