@@ -107,3 +107,14 @@ class FakeGpu:
     def drop(self, count: int) -> None:
         """CUPTI drops records by itself."""
         self._library.fake_drop(ctypes.c_uint64(count))
+
+    def throw_away(self, on: bool) -> None:
+        """A tool of the fake's own has launches recorded, and throws the records away."""
+        self._library.fake_throw_away(int(on))
+
+    def push(self, external_id: int) -> None:
+        """Open a range on the calling thread, as CUPTI is told of one."""
+        assert self._library.fake_push(ctypes.c_uint64(external_id)) == 0
+
+    def pop(self) -> None:
+        self._library.fake_pop()

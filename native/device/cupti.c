@@ -17,7 +17,7 @@
 
 enum { IDLE, STARTING, RUNNING };
 
-enum { STACK_BYTES = 512 << 10, MAX_NODES_BYTES = 16 << 20, PARSE_AHEAD_BYTES = 4 << 20 };
+enum { STACK_BYTES = 512 << 10, MAX_NODES_BYTES = 16 << 20, BATCH_BYTES = 512 << 10 };
 
 static struct {
     pthread_mutex_t lock;
@@ -308,15 +308,16 @@ static void set_totals(void) {
 
 static void take_nodes(struct xpr_device_batch *batch) {
     pthread_mutex_lock(&s.lock);
+    struct xpr_bytes spare = batch->graph_nodes;
     batch->graph_nodes = s.nodes;
-    memset(&s.nodes, 0, sizeof s.nodes);
+    s.nodes = spare;
     s.dropped_memory += s.nodes_dropped;
     s.nodes_dropped = 0;
     pthread_mutex_unlock(&s.lock);
     s.graph_nodes += batch->graph_nodes.used / sizeof(struct xpr_graph_node_record);
 }
 
-/* Hands on all that CUPTI gave back, a few MiB at a time. */
+/* Hands on all that CUPTI gave back, about half a MiB at a time. */
 static void parse(void) {
     for (;;) {
         struct xpr_device_batch *batch = xpr_device_batch_new();
@@ -325,7 +326,7 @@ static void parse(void) {
         bool more = false;
         size_t valid;
         uint8_t *buffer;
-        for (size_t done = 0; !more && (buffer = xpr_cupti_buffer_full(&valid)); more = done > PARSE_AHEAD_BYTES) {
+        for (size_t done = 0; !more && (buffer = xpr_cupti_buffer_full(&valid)); more = done >= BATCH_BYTES) {
             xpr_cupti_walk_buffer(&s.walk, buffer, valid, batch);
             xpr_cupti_buffer_free(buffer);
             done += valid;

@@ -10,18 +10,46 @@ static struct {
     bool open, has_totals;
     uint32_t capture;
     struct xpr_device_batch *first, **last;
+    struct xpr_device_batch *spare; /* with the memory that they had: pages of new memory cost more than what goes into them */
+    unsigned spares;
     uint64_t waiting_bytes, dropped;
     struct xpr_collector_record totals;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &queue.first};
 
-struct xpr_device_batch *xpr_device_batch_new(void) { return calloc(1, sizeof(struct xpr_device_batch)); }
+enum { MAX_SPARES = 32, MAX_SPARE_BYTES = 4 << 20, WAKE_BYTES = 8 << 20 };
 
-void xpr_device_batch_free(struct xpr_device_batch *batch) {
+struct xpr_device_batch *xpr_device_batch_new(void) {
+    pthread_mutex_lock(&queue.lock);
+    struct xpr_device_batch *batch = queue.spare;
+    if (batch) {
+        queue.spare = batch->next;
+        queue.spares--;
+        batch->next = NULL;
+    }
+    pthread_mutex_unlock(&queue.lock);
+    return batch ? batch : calloc(1, sizeof *batch);
+}
+
+static void release_batch(struct xpr_device_batch *batch) {
     xpr_bytes_free(&batch->devices);
     xpr_bytes_free(&batch->activities);
     xpr_bytes_free(&batch->calls);
     xpr_bytes_free(&batch->graph_nodes);
     free(batch);
+}
+
+void xpr_device_batch_free(struct xpr_device_batch *batch) {
+    size_t room = batch->devices.room + batch->activities.room + batch->calls.room + batch->graph_nodes.room;
+    batch->devices.used = batch->activities.used = batch->calls.used = batch->graph_nodes.used = 0;
+    pthread_mutex_lock(&queue.lock);
+    bool kept = queue.open && queue.spares < MAX_SPARES && room <= MAX_SPARE_BYTES;
+    if (kept) {
+        batch->next = queue.spare;
+        queue.spare = batch;
+        queue.spares++;
+    }
+    pthread_mutex_unlock(&queue.lock);
+    if (!kept) release_batch(batch);
 }
 
 uint64_t xpr_device_batch_records(const struct xpr_device_batch *batch) {
@@ -36,14 +64,16 @@ static uint64_t bytes_of(const struct xpr_device_batch *batch) {
 static void free_all(struct xpr_device_batch *batch) {
     while (batch) {
         struct xpr_device_batch *next = batch->next;
-        xpr_device_batch_free(batch);
+        release_batch(batch);
         batch = next;
     }
 }
 
 static void release(void) {
     free_all(queue.first);
-    queue.first = NULL;
+    free_all(queue.spare);
+    queue.first = queue.spare = NULL;
+    queue.spares = 0;
     queue.last = &queue.first;
     queue.waiting_bytes = queue.dropped = 0;
     queue.open = queue.has_totals = false;
@@ -75,7 +105,7 @@ void xpr_add_device_batch(uint32_t capture, struct xpr_device_batch *batch) {
     pthread_mutex_lock(&queue.lock);
     bool ours = queue.open && queue.capture == capture;
     bool fits = queue.waiting_bytes + bytes <= XPR_MAX_WAITING_DEVICE_BYTES;
-    bool filling = ours && fits && queue.waiting_bytes + bytes > XPR_MAX_WAITING_DEVICE_BYTES / 8;
+    bool filling = ours && fits && queue.waiting_bytes + bytes > WAKE_BYTES;
     if (ours && fits) {
         batch->next = NULL;
         *queue.last = batch;
