@@ -223,6 +223,8 @@ class Recording:
 
     def _told_by_cuda(self, text: str | None) -> None:
         self._collectors["cuda"] = self._cuda.entry
+        if self._cuda.running:
+            self._cuda.entry.setdefault("start", clock_pair())
         if text:
             self.say(text)
 
@@ -233,6 +235,7 @@ class Recording:
         self._cuda.pending = False
         if not self._cuda.running:
             return
+        self._cuda.entry["stop"] = clock_pair()
         totals, said = self._cuda.stop()
         self.document["overhead"]["cuda"] = totals
         for text in said:

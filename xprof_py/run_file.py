@@ -23,10 +23,10 @@ Fields (JSON; absent or null where nothing is known):
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler
     collectors                  host, xla, compiles, gc, stacks, cuda, ...: {used, why, error, note, ...}; xla.start and
-                                xla.stop are as start and stop above: XLA may begin later and, at its limit, end
-                                earlier; drained is about its end. probe: token (given, derived), session (its random
-                                number, under which other hosts' shards know it), port (0: answers nobody),
-                                serve_error, peers [{address, error, sent, answered}].
+                                xla.stop, cuda.start and cuda.stop are as start and stop above: both may begin later,
+                                XLA may, at its limit, end earlier; drained is about its end. probe: token (given,
+                                derived), session (its random number, under which other hosts' shards know it), port
+                                (0: answers nobody), serve_error, peers [{address, error, sent, answered}].
                                 stacks: takes_gil, why frames could not be read from memory.
                                 cuda: chosen (why it has the devices), library, version, shared (CUPTI with others),
                                 holder (who had CUPTI before), os_threads (calls tell their thread), clock_offset_ns (of

@@ -8,7 +8,6 @@ alone.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from xprof_py import _native
 from xprof_py.config import Backend, Choice, Settings
 from xprof_py.rank import jax_backend_is_up
 
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 5.0
 BUFFER_BYTES = 1 << 20
 BUFFERS = 64
@@ -118,7 +117,9 @@ def no_driver() -> str | None:
 
 def candidates() -> list[str]:
     """Where NVIDIA's wheels of this environment have libcupti; nothing is imported for that."""
-    spec = importlib.util.find_spec("nvidia") if "nvidia" not in sys.modules else sys.modules["nvidia"].__spec__
+    import importlib.util
+
+    spec = importlib.util.find_spec("nvidia")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     paths = [os.path.join(folder, *parts) for parts in _WHEELS for folder in folders]
     return [path for path in paths if os.path.isfile(path)]
