@@ -186,6 +186,7 @@ static void end(void) {
     CHECK(shard.totals.written == shard.activity_count + shard.call_count + shard.node_count);
     CHECK(fake.get("mixed") == 0);
     CHECK(fake.get("subscribed") == 0 && fake.get("enabled") == 0);
+    CHECK(!xpr_device_range_push(1));
 }
 
 static const char *text(uint32_t id) { return id == XPR_NO_STRING ? "(none)" : shard.strings[id] ? shard.strings[id] : "(lost)"; }
@@ -404,16 +405,12 @@ static void a_graph_as_a_whole(void) {
 
 static void a_place_that_gets_another_name_is_another_kernel(void) {
     use("both");
-    begin();
+    struct xpr_cupti_options options = usual;
+    options.flush_ns = 5000000;
+    begin_with(options);
     char place[32] = "first_module_kernel", *long_name = malloc(5001);
     fake.kernel(place, 1, 0, 1, 7, 1, 2, 0, 0);
-    struct timespec pause = {0, 1000000};
-    for (int i = 0; i < 2000 && !report.totals.buffers; i++) { /* until it is read: the module is unloaded after that */
-        void (*flush)(uint32_t) = (void (*)(uint32_t))(uintptr_t)dlsym(dlopen(getenv("XPROF_CUPTI_LIB"), RTLD_NOW), "cuptiActivityFlushAll");
-        flush(0);
-        nanosleep(&pause, NULL);
-        if (i == 50) break;
-    }
+    while (fake.get("flushes") < 3) nanosleep(&(struct timespec){0, 1000000}, NULL); /* it is read; its module goes */
     strcpy(place, "second_module_kern");
     fake.kernel(place, 2, 0, 1, 7, 3, 4, 0, 0);
     memset(long_name, 'x', 5000);
@@ -475,6 +472,21 @@ static void a_buffer_that_cannot_be_walked_costs_its_rest(void) {
     end();
     CHECK(shard.activity_count + shard.call_count == 4 && report.cut_buffers == 1 && shard.totals.dropped_error == 1);
 }
+
+static void work_that_goes_on_comes_with_the_forced_flush(const char *variant) {
+    use(variant);
+    struct xpr_cupti_options options = usual;
+    options.flush_ns = 5000000;
+    begin_with(options);
+    fake.set("unfinished", 1);
+    fake.launches(fake.name("k"), 1, 20, 1000);
+    while (fake.get("flushes") < 3) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    CHECK(fake.get("forced") == 0 && fake.get("buffers") == 0);
+    end();
+    CHECK(fake.get("forced") == 1 && shard.activity_count == 20 && shard.call_count == 20 && !report.cut_buffers);
+}
+static void work_in_flight_is_kept_where_it_is_shared(void) { work_that_goes_on_comes_with_the_forced_flush("both"); }
+static void work_in_flight_is_kept_where_we_are_alone(void) { work_that_goes_on_comes_with_the_forced_flush("named"); }
 
 static void a_full_file_is_counted(void) {
     use("both");
@@ -676,6 +688,8 @@ int main(int count, char **arguments) {
     RUN(what_finds_no_buffer_is_counted_exactly);
     RUN(buffers_may_come_back_in_any_order);
     RUN(a_buffer_that_cannot_be_walked_costs_its_rest);
+    RUN(work_in_flight_is_kept_where_it_is_shared);
+    RUN(work_in_flight_is_kept_where_we_are_alone);
     RUN(a_full_file_is_counted);
     RUN(threads_that_cupti_does_not_tell_are_unknown);
     RUN(a_library_that_hangs_costs_no_more_than_the_budget);

@@ -37,6 +37,7 @@ static struct {
     int refuse_shared, refuse, refuse_kind[KINDS];
     int64_t hang_ms, hang_at_start_ms;
     bool hold_back, no_thread_ids;
+    bool unfinished; /* the buffer being filled holds work that goes on: only a forced flush gives it back */
     int broken_after; /* GetNextRecord fails after so many records of a buffer, 0: never */
     /* the buffer being filled */
     uint8_t *buffer;
@@ -205,7 +206,7 @@ X int cuptiActivityFlushAll(uint32_t flags) {
     pthread_mutex_lock(&mu);
     f.flushes++;
     f.forced += flags & CT_FLUSH_FORCED;
-    give();
+    if (flags & CT_FLUSH_FORCED || !f.unfinished) give();
     pthread_mutex_unlock(&mu);
     return 0;
 }
@@ -379,6 +380,8 @@ X int fake_set(const char *name, int64_t value) {
         f.hang_at_start_ms = value;
     else if (!strcmp(name, "hold_back"))
         f.hold_back = value;
+    else if (!strcmp(name, "unfinished"))
+        f.unfinished = value;
     else if (!strcmp(name, "no_thread_ids"))
         f.no_thread_ids = value;
     else
