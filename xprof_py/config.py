@@ -16,6 +16,7 @@ from xprof_py.messages import warn
 from xprof_py.rank import Rank, restart_count
 
 Choice = bool | Literal["auto"]
+Backend = Literal["auto", "cupti", "xla"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class Settings:
     ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
     ``ring_bytes``: memory per recorded thread, in a file beside the shard that a killed process leaves;
     ``rings_in_memory``: in plain memory instead; a process that is killed then loses its last moments.
-    ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each True, False, "auto").
+    ``xla``: use XLA's profiler, ``stacks``: sample Python stacks, ``cuda``: collect what GPUs do through CUPTI (each
+    True, False, "auto"); ``backend``: who has the devices, "cupti", "xla" or "auto". ``cuda_graphs``: "nodes", each
+    kernel of a CUDA graph by itself, or "whole", one entry for a graph's execution: cheaper, but without its ops.
     ``probe``: exchange time stamps with the job's other hosts; ``probe_address``: where process 0 answers them,
     ``probe_peers``: where each host does, ``probe_token``: what the job's processes hold (see clock_probe.py).
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
@@ -40,6 +43,9 @@ class Settings:
     rings_in_memory: bool = False
     xla: Choice = "auto"
     stacks: Choice = "auto"
+    cuda: Choice = "auto"
+    backend: Backend = "auto"
+    cuda_graphs: Literal["nodes", "whole"] = "nodes"
     probe: Choice = "auto"
     probe_address: Address | None = None
     probe_peers: tuple[Address, ...] = ()
@@ -82,6 +88,15 @@ def _yes_no(value: object) -> bool:
     if chosen == "auto":
         raise ValueError("wants True or False")
     return chosen
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def convert(value: object) -> str:
+        if isinstance(value, str) and value.strip().lower() in words:
+            return value.strip().lower()
+        raise ValueError("wants " + " or ".join(f'"{word}"' for word in words))
+
+    return convert
 
 
 def _session(value: object) -> str:
@@ -148,6 +163,9 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "rings_in_memory": _yes_no,
     "xla": choice,
     "stacks": choice,
+    "cuda": choice,
+    "backend": _one_of("auto", "cupti", "xla"),
+    "cuda_graphs": _one_of("nodes", "whole"),
     "probe": choice,
     "probe_address": _address,
     "probe_peers": _addresses,

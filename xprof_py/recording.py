@@ -16,6 +16,8 @@ from typing import Any
 
 from xprof_py import _native
 from xprof_py.collectors.clock_probe import ClockProber, complaints
+from xprof_py.collectors.cuda import STOP_TIMEOUT_S as CUDA_STOP_TIMEOUT_S
+from xprof_py.collectors.cuda import CudaCollector
 from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.gc_pauses import GcPauses
 from xprof_py.collectors.host import HostRecorder
@@ -34,6 +36,8 @@ RECORDER_STOP_TIMEOUT_S = 5.0
 XLA_EDGE_TIMEOUT_S = 1.0
 # How long after its limit XLA's profiler waits for a step to end.
 XLA_GRACE_S = 10.0
+# How often a program that does not use CUDA yet is looked at, where it could.
+CUDA_POLL_S = 0.25
 NOT_BUILT = "not available in this version"
 
 
@@ -57,6 +61,7 @@ class Recording:
         self._compiles = CompileListener(self.try_xla)
         self._stacks = StackSampler()
         self._prober = ClockProber()
+        self._cuda = CudaCollector(settings)
         self._gc = GcPauses()
         self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
@@ -79,6 +84,7 @@ class Recording:
         self._collectors["stacks"] = {"used": False, "why": "switched off" if off else "not started"}
         why_not = "switched off" if settings.probe is False else "not started"
         self._collectors["probe"] = {"used": False, "why": why_not}
+        self._collectors["cuda"] = self._cuda.entry
         for name in idle:
             self._collectors[name] = {"used": False, "why": NOT_BUILT}
 
@@ -138,6 +144,7 @@ class Recording:
             self._begin_compiles()
             self._begin_evidence()
             self._begin_probe()
+            self._begin_cuda()
             self.try_xla()
             self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
         self._write("recording")
@@ -149,6 +156,8 @@ class Recording:
         try:
             self._begin_compiles()
             if self.state == "recording" and self._xla_pending and self._xla.can_start():
+                # First who has the devices, then the profiler that could take them.
+                self._try_cuda()
                 self._xla_pending = False
                 self._start_xla()
         finally:
@@ -194,6 +203,44 @@ class Recording:
             self._collectors["probe"] = {"used": False, "why": "could not start", "error": str(error)}
             self.say(f"clocks are not probed: {error}")
 
+    def _begin_cuda(self) -> None:
+        """Start the collector of device activity, or look now and then whether the program has come to use CUDA."""
+        if not self._host.running:
+            return
+        self._told_by_cuda(self._cuda.begin(self._xla_has_devices()))
+        if self._cuda.pending:
+            threading.Thread(target=self._watch_for_cuda, name="xprof_py cuda", daemon=True).start()
+
+    def _watch_for_cuda(self) -> None:
+        while self._cuda.pending and self.state == "recording" and not self._host_stopped.wait(CUDA_POLL_S):
+            with self._lock:
+                self._try_cuda()
+
+    def _try_cuda(self) -> None:
+        """With the lock held."""
+        if self.state == "recording" and self._host.running:
+            self._told_by_cuda(self._cuda.try_start(self._xla_has_devices()))
+
+    def _told_by_cuda(self, text: str | None) -> None:
+        self._collectors["cuda"] = self._cuda.entry
+        if self._cuda.running:
+            self._cuda.entry.setdefault("start", clock_pair())
+        if text:
+            self.say(text)
+
+    def _xla_has_devices(self) -> bool:
+        return self._xla.running and self._xla.has_devices
+
+    def _end_cuda(self) -> None:
+        self._cuda.pending = False
+        if not self._cuda.running:
+            return
+        self._cuda.entry["stop"] = clock_pair()
+        totals, said = self._cuda.stop()
+        self.document["overhead"]["cuda"] = totals
+        for text in said:
+            self.say(text)
+
     def _end_probe(self) -> None:
         if not self._prober.running:
             return
@@ -229,7 +276,8 @@ class Recording:
     def _start_xla(self) -> None:
         fence.prepare()
         try:
-            self._xla.start(os.fspath(self.folder.root))
+            others = self._cuda.running or (self._cuda.pending and self._cuda.insists)
+            self._xla.start(os.fspath(self.folder.root), devices=not others)
         except Exception as error:
             self._collectors["xla"] = {"used": False, "why": "could not start", "error": str(error)}
             self.say(f"XLA is not profiled: {error}")
@@ -314,7 +362,7 @@ class Recording:
                 self.document["capture"]["block_error"] = block_error
             if note:
                 self.say(note, "info")
-            if self._xla.running:
+            if self._xla.running or self._cuda.running:
                 self._drain(drain_timeout_s)
         finally:
             # A signal handler may raise out of the wait above; the files are written all the same.
@@ -399,7 +447,7 @@ class Recording:
         self._done, self._host_stopped = threading.Event(), threading.Event()
         self.state = "abandoned"
         self.when_xla_is_due = None
-        self._xla_pending = False
+        self._xla_pending = self._cuda.pending = self._cuda.running = False
         self._compiles.mute()
         self._gc.stop()
         self._done.set()
@@ -409,6 +457,7 @@ class Recording:
             return
         self._end_evidence()
         self._end_probe()
+        self._end_cuda()
         try:
             self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)
         except Exception as error:
@@ -440,7 +489,7 @@ class Recording:
             self._collectors["xla"]["why"] = "the program's devices never came up" if imported else "no JAX"
         self._end_xla("stopping")
         self._compiles.stop()
-        self._host_stopped.wait(RECORDER_STOP_TIMEOUT_S + 1)
+        self._host_stopped.wait(RECORDER_STOP_TIMEOUT_S + CUDA_STOP_TIMEOUT_S + 1)
         self._stop_host()
         _native.set_step_marker(None)
         _native.set_thread_hook(None)

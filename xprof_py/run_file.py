@@ -23,11 +23,14 @@ Fields (JSON; absent or null where nothing is known):
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler
     collectors                  host, xla, compiles, gc, stacks, cuda, ...: {used, why, error, note, ...}; xla.start and
-                                xla.stop are as start and stop above: XLA may begin later and, at its limit, end
-                                earlier; drained is about its end. probe: token (given, derived), session (its random
-                                number, under which other hosts' shards know it), port (0: answers nobody),
-                                serve_error, peers [{address, error, sent, answered}].
-                                stacks: takes_gil, why frames could not be read from memory
+                                xla.stop, cuda.start and cuda.stop are as start and stop above: both may begin later,
+                                XLA may, at its limit, end earlier; drained is about its end. probe: token (given,
+                                derived), session (its random number, under which other hosts' shards know it), port
+                                (0: answers nobody), serve_error, peers [{address, error, sent, answered}].
+                                stacks: takes_gil, why frames could not be read from memory.
+                                cuda: chosen (why it has the devices), library, version, shared (CUPTI with others),
+                                holder (who had CUPTI before), os_threads (calls tell their thread), clock_offset_ns (of
+                                CUPTI's clock to CLOCK_REALTIME, within clock_width_ns), notes (what CUPTI refused)
     files                       shard, xplane: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
@@ -37,7 +40,10 @@ Fields (JSON; absent or null where nothing is known):
                                 cost_ns (CPU time, with that of such threads to stop and go on), held_ns and
                                 longest_hold_ns (of the GIL), threads, threads_left_out; probe:
                                 cpu_ns of wall_ns, postponed (bursts, to stay within its share), served, and packets
-                                ignored: malformed, bad_token, replayed, late, rate_limited (null: not known)
+                                ignored: malformed, bad_token, replayed, late, rate_limited (null: not known); cuda:
+                                activities, calls, graph_nodes that were read, dropped (by CUPTI), buffers_refused,
+                                cut_buffers, no_memory, unknown_kinds, clamped, ranges_refused, late_ranges, cpu_ns; or
+                                ended: false where CUPTI did not give them back in time
     observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
                                 inside_ns, after_ns}, each at most 64 times from a step's start to the next one's;
                                 after: from when the files were written. null for a whole block

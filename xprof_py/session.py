@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from xprof_py import _native
+from xprof_py.collectors import cuda as cuda_activity
 from xprof_py.collectors import stacks as stack_sampling
 from xprof_py.collectors.xla import busy, is_importable
-from xprof_py.config import Choice, Settings, load_settings
+from xprof_py.config import Backend, Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
 from xprof_py.messages import remember_place, warn
 from xprof_py.observer import Stage, StepTimes
@@ -32,7 +33,7 @@ from xprof_py.window import Action, CaptureWindow, Phase
 INTERRUPTED_DRAIN_S = 2.0
 
 # Collectors of this version that a capture can be told to use.
-_BUILT = ("xla", "stacks", "probe")
+_BUILT = ("xla", "stacks", "cuda", "probe")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,7 +47,7 @@ def capture(
     stacks: Choice = "auto",
     power: Choice = "auto",
     probe: Choice = "auto",
-    backend: Choice = "auto",
+    backend: Backend = "auto",
     budget_bytes: int | None = None,
     overwrite: bool = False,
 ) -> Capture:
@@ -73,7 +74,13 @@ def capture(
             than 0.1 % of one core. Process 0 answers at XPROF_PY_PROBE_ADDRESS (host:port), else at port 9473 of the
             coordinator's host. "auto": where the job has several processes on several hosts and an address is known;
             True asks whatever the number of hosts, and makes it an error where no address is known.
-        cuda, power, backend: not available in this version; True is an error.
+        cuda: collect what NVIDIA GPUs do (kernels, copies, waits, graphs, the calls that launch them) through CUPTI.
+            "auto": where the program uses CUDA, from when it does, and ``backend`` does not give the devices to XLA.
+            True begins at once; a missing driver or CUPTI, or another tool that holds it, is an error at entry.
+        backend: who has the devices. "cupti": this package's own collector, as ``cuda=True``; XLA's profiler, if
+            used, then records the host alone. "xla": XLA's profiler. "auto": XLA's where JAX runs on the GPU, since
+            it names the op of each kernel, else CUPTI; the run file says which and why.
+        power: not available in this version; True is an error.
         budget_bytes: most bytes of this process's shard; None: XPROF_PY_BUDGET_BYTES, [tool.xprof_py], 1 GiB.
         overwrite: replace what an earlier capture left in RUN; otherwise RUN in use is an error.
 
@@ -91,9 +98,10 @@ def capture(
     return Capture(
         os.fspath(path),
         _step_range(steps),
-        {"xla": xla, "cuda": cuda, "stacks": stacks, "power": power, "probe": probe, "backend": backend},
+        {"xla": xla, "cuda": cuda, "stacks": stacks, "power": power, "probe": probe},
         budget_bytes,
         overwrite,
+        backend,
     )
 
 
@@ -107,15 +115,19 @@ class Capture:
         collectors: dict[str, Choice],
         budget_bytes: int | None,
         overwrite: bool,
+        backend: Backend = "auto",
     ) -> None:
         for name, value in collectors.items():
             if not (isinstance(value, bool) or value == "auto"):
                 raise UsageError(f'{name} = {value!r}: wants True, False or "auto"')
+        if backend not in ("auto", "cupti", "xla"):
+            raise UsageError(f'backend = {backend!r}: wants "auto", "cupti" or "xla"')
         if not isinstance(path, str) or not path:
             raise UsageError("capture wants the path of a run folder as text")
         self.path = path if "://" in path else os.path.abspath(os.path.expanduser(path))
         self._steps = steps
         self._collectors = collectors
+        self._backend = backend
         self._budget_bytes = budget_bytes
         self._overwrite = overwrite
         self._entered: list[_OpenCapture | None] = []
@@ -216,7 +228,8 @@ class Capture:
             directory = Path.cwd()
         except OSError:
             directory = Path("/")
-        given: dict[str, object] = {"budget_bytes": self._budget_bytes}
+        backend = None if self._backend == "auto" else self._backend
+        given: dict[str, object] = {"budget_bytes": self._budget_bytes, "backend": backend}
         for name in _BUILT:
             wanted = self._collectors[name]
             given[name] = None if wanted == "auto" else wanted
@@ -234,6 +247,13 @@ class Capture:
             reason = busy()
             if reason:
                 raise CaptureError(f"xla=True: {reason}")
+        if cuda_activity.insists(settings.cuda, settings.backend):
+            if settings.cuda is False or settings.backend == "xla":
+                raise UsageError(f"cuda={settings.cuda!r} and backend={settings.backend!r}: they exclude each other")
+            reason = cuda_activity.unavailable()
+            if reason:
+                asked = "cuda=True" if settings.cuda is True else 'backend="cupti"'
+                raise CaptureError(f"{asked}: {reason}")
         if settings.stacks is True and stack_sampling.unavailable():
             raise CaptureError(f"stacks=True: {stack_sampling.unavailable()}")
         if settings.probe is True:

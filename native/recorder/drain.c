@@ -52,6 +52,7 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     c->samples_written = c->samples_dropped = 0;
     xpr_bytes_free(&c->probes);
     c->exchanges_written = c->exchanges_dropped = 0;
+    c->device_written = c->device_dropped_budget = c->device_dropped_error = 0;
     c->over_budget = c->removed = c->finished = false;
     c->reentered = c->hook_errors = c->noted_at_stop = 0;
     c->clock_interval_ns = ROUND_NS / 2;
@@ -281,6 +282,31 @@ static void add_exchanges(struct xpr_capture *c, bool insist) {
     xpr_bytes_free(&exchanges);
 }
 
+static void add_device_chunk(struct xpr_capture *c, uint16_t type, struct xpr_bytes *records, size_t bytes_each,
+                             bool context_written, bool insist) {
+    uint64_t count = records->used / bytes_each;
+    if (context_written && add_whole(c, type, records, insist))
+        c->device_written += count;
+    else if (c->over_budget)
+        c->device_dropped_budget += count;
+    else
+        c->device_dropped_error += count;
+}
+
+static void add_device_batches(struct xpr_capture *c, struct xpr_device_batch *batch, bool context_written, bool insist) {
+    while (batch) {
+        struct xpr_device_batch *next = batch->next;
+        if (context_written) add_whole(c, XPR_CHUNK_DEVICES, &batch->devices, insist);
+        add_device_chunk(c, XPR_CHUNK_ACTIVITIES, &batch->activities, sizeof(struct xpr_activity_record), context_written,
+                         insist);
+        add_device_chunk(c, XPR_CHUNK_CALLS, &batch->calls, sizeof(struct xpr_call_record), context_written, insist);
+        add_device_chunk(c, XPR_CHUNK_GRAPH_NODES, &batch->graph_nodes, sizeof(struct xpr_graph_node_record),
+                         context_written, insist);
+        xpr_device_batch_free(batch);
+        batch = next;
+    }
+}
+
 static void drain_round(struct xpr_capture *c, bool last) {
     size_t n;
     struct seen *seen = look(c, &n, last);
@@ -288,6 +314,7 @@ static void drain_round(struct xpr_capture *c, bool last) {
     /* After the heads and the samples: the strings that they mention are interned by now. */
     struct xpr_bytes frames, stacks, samples, strings, schemas;
     xpr_samples_take(&frames, &stacks, &samples);
+    struct xpr_device_batch *device_batches = xpr_device_records_take();
     append(&c->frames, &frames);
     append(&c->stacks, &stacks);
     xpr_strings_take(&strings, &schemas);
@@ -308,6 +335,7 @@ static void drain_round(struct xpr_capture *c, bool last) {
     for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
     add_samples(c, &samples, context_written, last);
     add_exchanges(c, last);
+    add_device_batches(c, device_batches, context_written, last);
     add_losses(c, seen, n, last, last);
     retire(c, seen, n);
     free(seen);
@@ -359,6 +387,16 @@ static void add_prober(struct xpr_capture *c) {
     record.dropped += c->exchanges_dropped;
     struct xpr_part part = {&record, sizeof record};
     xpr_writer_add(&c->writer, XPR_CHUNK_PROBER, 0, &part, 1, true);
+}
+
+static void add_collector(struct xpr_capture *c) {
+    struct xpr_collector_record record;
+    if (!xpr_collector_totals(&record)) return;
+    record.written = c->device_written;
+    record.dropped_budget += c->device_dropped_budget;
+    record.dropped_error += c->device_dropped_error;
+    struct xpr_part part = {&record, sizeof record};
+    xpr_writer_add(&c->writer, XPR_CHUNK_COLLECTOR, 0, &part, 1, true);
 }
 
 struct xpr_end_record xpr_end_of(const struct xpr_capture *c, const struct xpr_report *totals) {
@@ -434,6 +472,7 @@ static void settle(struct xpr_capture *c) {
     xpr_rings_close();
     xpr_samples_clear();
     xpr_exchanges_clear();
+    xpr_device_records_clear();
 }
 
 void *xpr_drain(void *capture) {
@@ -456,6 +495,7 @@ void *xpr_drain(void *capture) {
     add_open_events(c);
     add_sampler(c);
     add_prober(c);
+    add_collector(c);
     add_end(c);
     bool removed = xpr_writer_close(&c->writer);
 

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "recorder/device_records.h"
 #include "recorder/exchanges.h"
 #include "recorder/flight.h"
 #include "recorder/recorder.h"
@@ -52,6 +53,7 @@ struct xpr_capture {
     uint64_t samples_written, samples_dropped;
     struct xpr_bytes probes;
     uint64_t exchanges_written, exchanges_dropped;
+    uint64_t device_written, device_dropped_budget, device_dropped_error;
     uint64_t noted_at_stop; /* open spans that only the logs knew of, now among open_events */
     bool over_budget;
     uint32_t clock_samples;

@@ -1,0 +1,705 @@
+/* The collector of device activity against a fake CUPTI (tests/native/fake_cupti.c): what a program did is in the shard, record
+ * by record, and what is lost is counted. Each claim runs in a process of its own, since the fake's state is its process's. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "device/cupti.h"
+#include "device/ranges.h"
+#include "recorder/recorder.h"
+#include "xprof_py/shard_format.h"
+
+#define CHECK(claim)                                                        \
+    do {                                                                    \
+        if (!(claim)) {                                                     \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
+            exit(1);                                                        \
+        }                                                                   \
+    } while (0)
+
+static char path[4096];
+static struct xpr_cupti_report report;
+static const char *folder;
+
+/* --- the fake ---------------------------------------------------------------------------------------------------------- */
+
+static struct {
+    int (*set)(const char *, int64_t);
+    int64_t (*get)(const char *);
+    void (*hold)(const char *);
+    const char *(*name)(const char *);
+    void (*call)(uint32_t, uint32_t, uint32_t, uint64_t, uint64_t);
+    void (*kernel)(const char *, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, uint64_t, uint32_t, uint64_t);
+    void (*memcpy_)(uint32_t, uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, uint64_t);
+    void (*peer)(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, uint64_t);
+    void (*memset_)(uint32_t, uint64_t, uint32_t, uint32_t, uint32_t, uint64_t, uint64_t);
+    void (*graph)(uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, uint64_t);
+    void (*sync)(uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, uint64_t);
+    void (*overhead)(uint32_t, uint64_t, uint64_t);
+    void (*device)(uint32_t, const char *, uint32_t, uint64_t);
+    void (*unknown)(void);
+    void (*graph_node)(uint64_t, uint64_t, uint64_t);
+    void (*drop)(uint64_t);
+    void (*give_back)(int);
+    void (*launches)(const char *, uint32_t, uint32_t, uint64_t);
+    int (*push)(uint64_t);
+} fake;
+
+static void load_driver(void) {
+    char place[4200];
+    snprintf(place, sizeof place, "%s/libfake_cuda.so", folder);
+    CHECK(dlopen(place, RTLD_NOW) != NULL);
+}
+
+static void choose_library(const char *variant) {
+    char place[4200];
+    snprintf(place, sizeof place, "%s/libfake_cupti_%s.so", folder, variant);
+    setenv("XPROF_CUPTI_LIB", place, 1);
+    void *library = dlopen(place, RTLD_NOW);
+    CHECK(library != NULL);
+    const struct {
+        const char *name;
+        void *place;
+    } all[] = {
+        {"fake_set", &fake.set},           {"fake_get", &fake.get},         {"fake_hold", &fake.hold},
+        {"fake_name", &fake.name},         {"fake_call", &fake.call},       {"fake_kernel", &fake.kernel},
+        {"fake_memcpy", &fake.memcpy_},    {"fake_peer_copy", &fake.peer},  {"fake_memset", &fake.memset_},
+        {"fake_graph", &fake.graph},       {"fake_sync", &fake.sync},       {"fake_overhead", &fake.overhead},
+        {"fake_device", &fake.device},     {"fake_unknown", &fake.unknown}, {"fake_graph_node", &fake.graph_node},
+        {"fake_drop", &fake.drop},         {"fake_give_back", &fake.give_back}, {"fake_launches", &fake.launches},
+        {"fake_push", &fake.push},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        void *found = dlsym(library, all[i].name);
+        CHECK(found != NULL);
+        memcpy(all[i].place, &found, sizeof found);
+    }
+}
+
+static void use(const char *variant) {
+    load_driver();
+    choose_library(variant);
+}
+
+/* --- sessions ---------------------------------------------------------------------------------------------------------- */
+
+static const struct xpr_cupti_options usual = {
+    .buffer_bytes = 1 << 16, .buffers = 64, .flush_ns = 1000000000, .start_timeout_ns = 10000000000};
+
+static void record(void) { CHECK(xpr_recorder_start(path, 1 << 30, 1 << 16) == 0); }
+
+static void begin_with(struct xpr_cupti_options options) {
+    record();
+    if (!xpr_cupti_start(&options, &report)) fprintf(stderr, "%s\n", report.why);
+    CHECK(report.ran && !report.why[0]);
+}
+
+static void begin(void) { begin_with(usual); }
+
+static void finish_recorder(void) {
+    struct xpr_report recorder;
+    xpr_recorder_off();
+    xpr_recorder_finish(20000000000, 0, 0, &recorder);
+    CHECK(recorder.finished && recorder.write_errors == 0);
+}
+
+/* --- what is in the shard ----------------------------------------------------------------------------------------------- */
+
+static struct {
+    struct xpr_activity_record *activities;
+    struct xpr_call_record *calls;
+    struct xpr_graph_node_record *nodes;
+    struct xpr_device_record *devices;
+    size_t activity_count, call_count, node_count, device_count;
+    struct xpr_collector_record totals;
+    bool has_totals;
+    char *strings[70000];
+} shard;
+
+static void append(void *list, size_t *count, size_t each, const uint8_t *bytes, size_t length) {
+    void **place = list;
+    CHECK(length % each == 0);
+    *place = realloc(*place, *count * each + length);
+    memcpy((uint8_t *)*place + *count * each, bytes, length);
+    *count += length / each;
+}
+
+static void read_strings(const uint8_t *at, size_t length) {
+    for (size_t i = 0; i < length;) {
+        struct xpr_string_record head;
+        memcpy(&head, at + i, sizeof head);
+        CHECK(head.id < 70000);
+        shard.strings[head.id] = strndup((const char *)at + i + sizeof head, head.bytes);
+        i += sizeof head + ((head.bytes + 7) & ~7u);
+    }
+}
+
+static void read_shard(void) {
+    FILE *file = fopen(path, "rb");
+    CHECK(file && fseek(file, 0, SEEK_END) == 0);
+    size_t size = (size_t)ftell(file);
+    uint8_t *bytes = malloc(size);
+    rewind(file);
+    CHECK(fread(bytes, 1, size, file) == size);
+    fclose(file);
+    free(shard.activities);
+    free(shard.calls);
+    free(shard.nodes);
+    free(shard.devices);
+    for (size_t i = 0; i < sizeof shard.strings / sizeof *shard.strings; i++) free(shard.strings[i]);
+    memset(&shard, 0, sizeof shard);
+    for (size_t at = sizeof(struct xpr_shard_header); at < size;) {
+        struct xpr_chunk_header chunk;
+        memcpy(&chunk, bytes + at, sizeof chunk);
+        CHECK(chunk.magic == XPR_CHUNK_MAGIC);
+        const uint8_t *body = bytes + at + sizeof chunk;
+        switch (chunk.type) {
+            case XPR_CHUNK_STRINGS: read_strings(body, chunk.bytes); break;
+            case XPR_CHUNK_ACTIVITIES:
+                append(&shard.activities, &shard.activity_count, sizeof *shard.activities, body, chunk.bytes);
+                break;
+            case XPR_CHUNK_CALLS: append(&shard.calls, &shard.call_count, sizeof *shard.calls, body, chunk.bytes); break;
+            case XPR_CHUNK_GRAPH_NODES: append(&shard.nodes, &shard.node_count, sizeof *shard.nodes, body, chunk.bytes); break;
+            case XPR_CHUNK_DEVICES: append(&shard.devices, &shard.device_count, sizeof *shard.devices, body, chunk.bytes); break;
+            case XPR_CHUNK_COLLECTOR:
+                memcpy(&shard.totals, body, sizeof shard.totals);
+                shard.has_totals = true;
+        }
+        at += sizeof chunk + chunk.bytes;
+    }
+    free(bytes);
+}
+
+static void end(void) {
+    CHECK(xpr_cupti_stop(20000000000, &report) && report.ended);
+    finish_recorder();
+    read_shard();
+    CHECK(shard.has_totals);
+    CHECK(shard.totals.written == shard.activity_count + shard.call_count + shard.node_count);
+    CHECK(fake.get("mixed") == 0);
+    CHECK(fake.get("subscribed") == 0 && fake.get("enabled") == 0);
+    CHECK(!xpr_device_range_push(1));
+}
+
+static const char *text(uint32_t id) { return id == XPR_NO_STRING ? "(none)" : shard.strings[id] ? shard.strings[id] : "(lost)"; }
+static bool is(uint32_t id, const char *wanted) { return strcmp(text(id), wanted) == 0; }
+static uint32_t name_id(const char *name) { return xpr_intern(name, strlen(name), XPR_USE_NAME, NULL); }
+static uint32_t here(void) { return (uint32_t)syscall(SYS_gettid); }
+
+/* --- claims ------------------------------------------------------------------------------------------------------------- */
+
+static void without_a_driver_nothing_in_cupti_is_called(void) {
+    choose_library("both"); /* ends the process when it is called without a driver */
+    char why[XPR_CUPTI_WHY_BYTES] = "";
+    CHECK(!xpr_cuda_is_loaded() && !xpr_cuda_is_there(why) && strstr(why, "no NVIDIA driver"));
+    record();
+    CHECK(!xpr_cupti_start(&usual, &report) && strstr(report.why, "no NVIDIA driver") && !report.ran);
+    finish_recorder();
+    read_shard();
+    CHECK(!shard.has_totals && !shard.activity_count);
+}
+
+static void every_record_is_in_the_shard(const char *variant, int64_t version, int64_t extra_bytes) {
+    use(variant);
+    fake.set("version", version);
+    fake.set("extra_bytes", extra_bytes);
+    begin();
+    CHECK(report.os_threads && report.clock_width_ns >= 0 && report.totals.version == version);
+    fake.device(0, "NVIDIA H200", 132, 150754820096u);
+    fake.device(1, "NVIDIA H200", 132, 150754820096u);
+    const char *gemm = fake.name("gemm_fusion_dot"), *add = fake.name("loop_add_fusion");
+    fake.call(1, 211, 1, 1000, 1900);
+    fake.kernel(gemm, 1, 0, 1, 7, 2000, 5000, 0, 0);
+    fake.unknown();
+    fake.call(2, 307, 2, 1900, 2000);
+    fake.kernel(add, 2, 1, 2, 9, 1950, 2500, 3, 44); /* before its call returned: kept as it is */
+    fake.call(1, 41, 3, 2100, 2200);
+    fake.memcpy_(1, 4096, 3, 0, 1, 8, 2300, 2400);
+    fake.call(1, 161, 4, 2500, 2600);
+    fake.peer(8192, 4, 0, 1, 8, 2600, 2700);
+    fake.call(1, 51, 5, 2700, 2800);
+    fake.memset_(7, 512, 5, 0, 8, 2900, 2950);
+    fake.unknown();
+    fake.call(1, 131, 6, 3000, 5100);
+    fake.sync(3, 6, 1, 7, 3000, 5100);
+    fake.overhead(1 << 16, 5200, 5300);
+    fake.call(1, 20, 7, 5400, 5500); /* cudaMalloc: neither work nor a wait */
+    fake.kernel(gemm, 8, 0, 1, 7, 6000, 5990, 0, 0);
+    fake.kernel(gemm, 9, 0, 1, 7, 6000, 0, 0, 0);
+    fake.kernel(NULL, 10, 0, 1, 7, 7000, 7001, 0, 0);
+    end();
+
+    CHECK(shard.device_count == 2 && shard.devices[1].ordinal == 1 && is(shard.devices[1].name, "NVIDIA H200"));
+    CHECK(shard.devices[1].uuid[15] == 31 && shard.devices[1].capability_major == 9 && shard.devices[1].multiprocessors == 132);
+    CHECK(shard.devices[0].memory_bytes == 150754820096u && shard.devices[0].memory_bandwidth_kbs == 4800000000u);
+    CHECK(shard.devices[0].core_clock_khz == 1980000);
+
+    CHECK(shard.call_count == 6);
+    CHECK(is(shard.calls[0].name, "cudaLaunchKernel_v7000") && shard.calls[0].api == XPR_CALL_RUNTIME);
+    CHECK(shard.calls[0].start_ns == 1000 && shard.calls[0].end_ns == 1900 && shard.calls[0].correlation == 1);
+    CHECK(shard.calls[0].os_tid == here() && shard.calls[0].number == 211 && shard.calls[0].range == XPR_NO_STRING);
+    CHECK(is(shard.calls[1].name, "cuLaunchKernel") && shard.calls[1].api == XPR_CALL_DRIVER);
+    CHECK(is(shard.calls[5].name, "cudaStreamSynchronize_v3020"));
+
+    const struct xpr_activity_record *a = shard.activities;
+    CHECK(shard.activity_count == 10);
+    CHECK(a[0].kind == XPR_ACTIVITY_KERNEL && is(a[0].name, "gemm_fusion_dot") && a[0].start_ns == 2000 && a[0].end_ns == 5000);
+    CHECK(a[0].device == 0 && a[0].context == 1 && a[0].stream == 7 && a[0].correlation == 1 && !a[0].graph && !a[0].graph_node);
+    CHECK(a[0].shape.kernel.grid[0] == 8 && a[0].shape.kernel.grid[1] == 2 && a[0].shape.kernel.block[0] == 128);
+    CHECK(a[0].shape.kernel.registers == 40 && a[0].shape.kernel.static_shared_bytes == 1024);
+    CHECK(a[0].shape.kernel.dynamic_shared_bytes == 2048);
+    CHECK(is(a[1].name, "loop_add_fusion") && a[1].start_ns == 1950 && a[1].device == 1 && a[1].graph == 3 && a[1].graph_node == 44);
+    CHECK(a[2].kind == XPR_ACTIVITY_MEMCPY && a[2].shape.copy.bytes == 4096 && a[2].shape.copy.copy_kind == 1);
+    CHECK(a[2].shape.copy.source_kind == 2 && a[2].shape.copy.target_kind == 3 && a[2].name == XPR_NO_STRING);
+    CHECK(a[3].kind == XPR_ACTIVITY_MEMCPY && a[3].shape.copy.copy_kind == 10 && a[3].shape.copy.peer_device == 1 && !a[3].device);
+    CHECK(a[4].kind == XPR_ACTIVITY_MEMSET && a[4].shape.copy.value == 7 && a[4].shape.copy.bytes == 512);
+    CHECK(a[4].shape.copy.target_kind == 3);
+    CHECK(a[5].kind == XPR_ACTIVITY_SYNC && a[5].shape.wait.type == 3 && a[5].correlation == 6 && a[5].device == XPR_NO_DEVICE);
+    CHECK(a[6].kind == XPR_ACTIVITY_OVERHEAD && a[6].shape.wait.type == 1 << 16 && a[6].shape.wait.os_tid == here());
+    CHECK(a[6].device == XPR_NO_DEVICE && a[6].stream == XPR_NO_DEVICE && a[6].end_ns == 5300);
+    CHECK(a[7].start_ns == 6000 && a[7].end_ns == 6000 && a[8].end_ns == 6000 && a[9].name == XPR_NO_STRING);
+    CHECK(shard.totals.clamped == 2 && shard.totals.unknown_kinds == 2 && shard.totals.version == version);
+    CHECK(!shard.totals.dropped_source && !shard.totals.dropped_buffers && !shard.totals.dropped_error);
+    CHECK(shard.totals.cpu_ns > 0 && shard.totals.buffers == (uint64_t)fake.get("buffers"));
+}
+
+static void a_shared_session_uses_only_the_second_family(void) {
+    every_record_is_in_the_shard("both", 130500, 0);
+    CHECK(shard.totals.shared == 1);
+}
+static void a_library_with_the_second_family_alone(void) { every_record_is_in_the_shard("v2", 130500, 0); }
+static void records_of_a_release_to_come_are_longer(void) { every_record_is_in_the_shard("both", 140000, 56); }
+static void a_library_of_13_0_is_used_alone(void) {
+    every_record_is_in_the_shard("named", 130001, 0);
+    CHECK(shard.totals.shared == 0);
+}
+static void a_library_of_12_0_does_not_choose_calls(void) { every_record_is_in_the_shard("old", 18, 0); }
+
+static void a_refusal_to_share_falls_back_to_alone(void) {
+    use("both");
+    fake.set("refuse_shared", 14);
+    begin();
+    CHECK(!report.totals.shared && strstr(report.notes, "not shared with other tools: not compatible"));
+    fake.launches(fake.name("k"), 1, 10, 1000);
+    end();
+    CHECK(shard.activity_count == 10 && shard.call_count == 10 && shard.totals.shared == 0);
+}
+
+static void who_holds_cupti_is_named(const char *variant, bool shared_works, const char *wanted) {
+    use(variant);
+    fake.hold("CUPTI for Nsight");
+    if (!shared_works) fake.set("refuse_shared", 39);
+    record();
+    CHECK(!xpr_cupti_start(&usual, &report) && !report.ran);
+    CHECK(strstr(report.why, wanted));
+    fake.hold(NULL); /* the holder lets go: the next one gets it */
+    fake.set("refuse_shared", 0);
+    CHECK(xpr_cupti_start(&usual, &report) && report.ran);
+    end();
+}
+static void a_conflict_names_the_holder_in_13_3(void) { who_holds_cupti_is_named("both", false, "held by CUPTI for Nsight"); }
+static void a_conflict_names_the_holder_in_13_0(void) { who_holds_cupti_is_named("named", true, "held by CUPTI for Nsight"); }
+static void a_conflict_has_no_name_in_12(void) { who_holds_cupti_is_named("old", true, "does not tell which"); }
+
+static void a_refused_kind_is_noted_and_a_missing_kernel_kind_is_the_end(void) {
+    use("both");
+    fake.set("refuse_syncs", 27);
+    begin();
+    CHECK(strstr(report.notes, "no waits: not supported (27)"));
+    end();
+    fake.set("refuse_kernels", 35);
+    record();
+    CHECK(!xpr_cupti_start(&usual, &report) && strstr(report.why, "does not record kernels: insufficient privileges"));
+    CHECK(fake.get("subscribed") == 0 && fake.get("enabled") == 0);
+    finish_recorder();
+}
+
+static void a_launch_knows_the_innermost_range(void) {
+    use("both");
+    CHECK(!xpr_device_range_push(5)); /* nobody is there to take it */
+    begin();
+    const char *k = fake.name("fusion");
+    uint32_t outer = name_id("XlaModule:#hlo_module=jit_f#"), inner = name_id("Thunk:#hlo_op=dot.1#");
+    CHECK(xpr_device_range_push(outer));
+    fake.launches(k, 1, 1, 1000);
+    CHECK(xpr_device_range_push(inner));
+    fake.launches(k, 2, 2, 3000);
+    xpr_device_range_pop();
+    fake.launches(k, 4, 1, 6000);
+    CHECK(xpr_device_range_push(inner)); /* and is still open as the session ends */
+    xpr_device_range_pop();
+    end();
+    CHECK(shard.call_count == 4 && shard.activity_count == 4);
+    static const char *const wanted[] = {"XlaModule:#hlo_module=jit_f#", "Thunk:#hlo_op=dot.1#", "Thunk:#hlo_op=dot.1#",
+                                         "XlaModule:#hlo_module=jit_f#"};
+    for (int i = 0; i < 4; i++) CHECK(is(shard.calls[i].range, wanted[i]) && is(shard.activities[i].range, wanted[i]));
+    CHECK(fake.get("depth") == 1);
+
+    /* CUPTI still has `outer` of the session before on this thread: it is not ours any more. */
+    begin();
+    fake.launches(k, 1, 1, 1000);
+    CHECK(xpr_device_range_push(name_id("new")));
+    fake.launches(k, 2, 1, 2000);
+    xpr_device_range_pop();
+    xpr_device_range_pop(); /* of the range that was opened in the session before */
+    CHECK(fake.get("depth") == 1);
+    end();
+    CHECK(shard.calls[0].range == XPR_NO_STRING && shard.activities[0].range == XPR_NO_STRING && is(shard.calls[1].range, "new"));
+}
+
+static void ranges_nest_deeper_than_we_follow(void) {
+    use("both");
+    begin();
+    for (int i = 0; i < 70; i++) CHECK(xpr_device_range_push(name_id("deep")));
+    for (int i = 0; i < 70; i++) xpr_device_range_pop();
+    CHECK(fake.get("depth") == 0);
+    fake.launches(fake.name("k"), 1, 1, 1000);
+    end();
+    CHECK(report.ranges_refused == 6 && shard.calls[0].range == XPR_NO_STRING);
+}
+
+static void nodes_of_a_graph_know_the_range_in_which_they_were_made(void) {
+    use("both");
+    begin();
+    char name[32];
+    for (uint64_t node = 1; node <= 50; node++) {
+        snprintf(name, sizeof name, "Thunk:#hlo_op=op.%d#", (int)node);
+        xpr_device_range_push(name_id(name));
+        fake.graph_node(9, 100 + node, 0);
+        xpr_device_range_pop();
+    }
+    for (uint64_t node = 1; node <= 50; node++) fake.graph_node(10, 200 + node, 100 + node);
+    const char *k = fake.name("fusion");
+    fake.call(1, 311, 77, 1000, 1500);
+    for (uint64_t node = 1; node <= 50; node++) fake.kernel(k, 77, 0, 1, 7, 1000 + 100 * node, 1090 + 100 * node, 10, 200 + node);
+    end();
+    CHECK(shard.node_count == 100 && shard.activity_count == 50 && shard.call_count == 1);
+    for (unsigned i = 0; i < 50; i++) {
+        snprintf(name, sizeof name, "Thunk:#hlo_op=op.%u#", i + 1);
+        CHECK(shard.nodes[i].node == 101 + i && shard.nodes[i].original == 0 && shard.nodes[i].graph == 9);
+        CHECK(is(shard.nodes[i].range, name));
+        CHECK(shard.nodes[50 + i].node == 201 + i && shard.nodes[50 + i].original == 101 + i && shard.nodes[50 + i].graph == 10);
+        CHECK(shard.nodes[50 + i].range == XPR_NO_STRING);
+        CHECK(shard.activities[i].graph == 10 && shard.activities[i].graph_node == 201 + i && shard.activities[i].correlation == 77);
+    }
+}
+
+static void a_graph_as_a_whole(void) {
+    use("named");
+    struct xpr_cupti_options options = usual;
+    options.whole_graphs = true;
+    begin_with(options);
+    fake.graph(5, 0, 7, 12, 1000, 9000);
+    end();
+    CHECK(shard.activity_count == 1 && shard.activities[0].kind == XPR_ACTIVITY_GRAPH && shard.activities[0].graph == 12);
+    CHECK(shard.activities[0].correlation == 5 && shard.activities[0].stream == 7 && shard.activities[0].end_ns == 9000);
+}
+
+static void a_place_that_gets_another_name_is_another_kernel(void) {
+    use("both");
+    struct xpr_cupti_options options = usual;
+    options.flush_ns = 5000000;
+    begin_with(options);
+    char place[32] = "first_module_kernel", *long_name = malloc(5001);
+    fake.kernel(place, 1, 0, 1, 7, 1, 2, 0, 0);
+    while (fake.get("flushes") < 3) nanosleep(&(struct timespec){0, 1000000}, NULL); /* it is read; its module goes */
+    strcpy(place, "second_module_kern");
+    fake.kernel(place, 2, 0, 1, 7, 3, 4, 0, 0);
+    memset(long_name, 'x', 5000);
+    long_name[5000] = 0;
+    fake.kernel(fake.name(long_name), 3, 0, 1, 7, 5, 6, 0, 0);
+    long_name[4999] = 'y';
+    fake.kernel(fake.name(long_name), 4, 0, 1, 7, 7, 8, 0, 0);
+    end();
+    free(long_name);
+    CHECK(is(shard.activities[0].name, "first_module_kernel") && is(shard.activities[1].name, "second_module_kern"));
+    CHECK(shard.activities[2].name != shard.activities[3].name && strstr(text(shard.activities[2].name), "...#"));
+}
+
+static void what_finds_no_buffer_is_counted_exactly(void) {
+    use("both");
+    struct xpr_cupti_options options = usual;
+    options.buffer_bytes = 1024;
+    options.buffers = 4;
+    begin_with(options);
+    fake.set("hold_back", 1);
+    fake.launches(fake.name("k"), 1, 1000, 1000);
+    int64_t lost = fake.get("dropped"), made = fake.get("made");
+    CHECK(lost > 0 && made == 2000);
+    fake.give_back(0);
+    fake.set("hold_back", 0);
+    fake.drop(17);
+    end();
+    CHECK(shard.totals.written == (uint64_t)(made - lost));
+    CHECK(shard.totals.dropped_source == (uint64_t)lost + 17 && shard.totals.dropped_buffers == (uint64_t)lost);
+}
+
+static void buffers_may_come_back_in_any_order(void) {
+    use("both");
+    struct xpr_cupti_options options = usual;
+    options.buffer_bytes = 4096;
+    options.buffers = 1000;
+    begin_with(options);
+    fake.set("hold_back", 1);
+    xpr_device_range_push(name_id("range"));
+    fake.launches(fake.name("k"), 1, 1000, 1000);
+    xpr_device_range_pop();
+    fake.give_back(1);
+    fake.set("hold_back", 0);
+    end();
+    CHECK(shard.activity_count == 1000 && shard.call_count == 1000 && !shard.totals.dropped_source);
+    char seen[1001] = {0};
+    size_t without = 0;
+    for (int i = 0; i < 1000; i++) seen[shard.activities[i].correlation] = 1;
+    for (int i = 1; i <= 1000; i++) CHECK(seen[i]);
+    for (int i = 0; i < 1000; i++) without += shard.calls[i].range == XPR_NO_STRING;
+    CHECK(without == report.late_ranges && without < 100); /* only where a buffer ended between the two */
+}
+
+static void a_buffer_that_cannot_be_walked_costs_its_rest(void) {
+    use("both");
+    begin();
+    fake.set("broken_after", 4);
+    fake.launches(fake.name("k"), 1, 50, 1000);
+    end();
+    CHECK(shard.activity_count + shard.call_count == 4 && report.cut_buffers == 1 && shard.totals.dropped_error == 1);
+}
+
+static void work_that_goes_on_comes_with_the_forced_flush(const char *variant) {
+    use(variant);
+    struct xpr_cupti_options options = usual;
+    options.flush_ns = 5000000;
+    begin_with(options);
+    fake.set("unfinished", 1);
+    fake.launches(fake.name("k"), 1, 20, 1000);
+    while (fake.get("flushes") < 3) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    CHECK(fake.get("forced") == 0 && fake.get("buffers") == 0);
+    end();
+    CHECK(fake.get("forced") == 1 && shard.activity_count == 20 && shard.call_count == 20 && !report.cut_buffers);
+}
+static void work_in_flight_is_kept_where_it_is_shared(void) { work_that_goes_on_comes_with_the_forced_flush("both"); }
+static void work_in_flight_is_kept_where_we_are_alone(void) { work_that_goes_on_comes_with_the_forced_flush("named"); }
+
+static void a_full_file_is_counted(void) {
+    use("both");
+    CHECK(xpr_recorder_start(path, 1 << 16, 1 << 16) == 0);
+    CHECK(xpr_cupti_start(&usual, &report));
+    fake.launches(fake.name("k"), 1, 5000, 1000);
+    CHECK(xpr_cupti_stop(20000000000, &report));
+    finish_recorder();
+    read_shard();
+    CHECK(shard.totals.written + shard.totals.dropped_budget == 10000 && shard.totals.dropped_budget > 0);
+    CHECK(shard.totals.written == shard.activity_count + shard.call_count);
+}
+
+static void threads_that_cupti_does_not_tell_are_unknown(void) {
+    use("both");
+    fake.set("no_thread_ids", 1);
+    begin();
+    CHECK(!report.os_threads && strstr(report.notes, "do not tell their thread"));
+    fake.launches(fake.name("k"), 1, 1, 1000);
+    end();
+    CHECK(shard.calls[0].os_tid == 0);
+}
+
+static void a_library_that_hangs_costs_no_more_than_the_budget(void) {
+    use("both");
+    begin();
+    fake.launches(fake.name("k"), 1, 100, 1000);
+    fake.set("hang_ms", 1500);
+    int64_t before = xpr_clock_read_ns(CLOCK_MONOTONIC);
+    CHECK(!xpr_cupti_stop(100000000, &report) && !report.ended && strstr(report.why, "in time"));
+    CHECK(xpr_clock_read_ns(CLOCK_MONOTONIC) - before < 1400000000);
+    CHECK(!xpr_cupti_start(&usual, &report) && strstr(report.why, "has not ended"));
+    finish_recorder();
+    read_shard();
+    CHECK(shard.has_totals && shard.activity_count == 100); /* what was finished came before what hangs */
+    record(); /* the next capture is not the late session's */
+    CHECK(xpr_cupti_stop(20000000000, &report) && report.ended);
+    fake.set("hang_ms", 0);
+    CHECK(xpr_cupti_start(&usual, &report));
+    fake.launches(fake.name("k"), 1, 3, 1000);
+    end();
+    CHECK(shard.activity_count == 3);
+}
+
+static void a_start_that_hangs_is_given_up(void) {
+    use("both");
+    fake.set("hang_at_start_ms", 1000);
+    record();
+    struct xpr_cupti_options options = usual;
+    options.start_timeout_ns = 50000000;
+    CHECK(!xpr_cupti_start(&options, &report) && strstr(report.why, "did not answer"));
+    CHECK(xpr_cupti_stop(20000000000, &report) && fake.get("subscribed") == 0 && fake.get("enabled") == 0);
+    finish_recorder();
+}
+
+static void a_buffer_that_comes_back_after_the_end_harms_nothing(void) {
+    use("both");
+    begin();
+    fake.set("hold_back", 1);
+    fake.launches(fake.name("k"), 1, 10, 1000);
+    end();
+    CHECK(shard.activity_count == 0);
+    fake.give_back(0);
+    fake.set("hold_back", 1);
+    begin();
+    fake.launches(fake.name("k"), 1, 10, 1000);
+    end();
+    fake.set("hold_back", 0);
+    begin();
+    fake.give_back(0); /* of the session before */
+    fake.launches(fake.name("k"), 100, 5, 1000);
+    end();
+    CHECK(shard.activity_count == 5 && shard.activities[0].correlation == 100);
+}
+
+static void between_sessions_another_tool_can_have_it(void) {
+    use("named");
+    for (int i = 0; i < 3; i++) {
+        begin();
+        fake.launches(fake.name("k"), 1, 10, 1000);
+        end();
+        CHECK(shard.activity_count == 10);
+        fake.launches(fake.name("k"), 11, 10, 5000); /* between: nobody's */
+        CHECK(fake.get("unsubscribed") == i + 1);
+    }
+    struct xpr_cupti_options options = usual;
+    options.only_check = true;
+    CHECK(xpr_cupti_start(&options, &report) && !report.ran && !report.why[0] && fake.get("subscribed") == 0);
+    fake.hold("CUPTI for somebody");
+    CHECK(!xpr_cupti_start(&options, &report) && strstr(report.why, "somebody"));
+}
+
+static void a_child_of_a_fork_calls_nothing(void) {
+    use("both");
+    begin();
+    xpr_device_range_push(name_id("outer"));
+    fake.launches(fake.name("k"), 1, 10, 1000);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        /* The fake ends a child that calls it. */
+        CHECK(!xpr_device_range_push(3));
+        xpr_device_range_pop();
+        CHECK(xpr_cupti_stop(1000000000, &report) && !report.ran);
+        snprintf(path + strlen(path), 8, ".child");
+        record();
+        CHECK(!xpr_cupti_start(&usual, &report) && strstr(report.why, "forked"));
+        finish_recorder();
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    xpr_device_range_pop();
+    fake.launches(fake.name("k"), 11, 10, 5000);
+    end();
+    CHECK(shard.activity_count == 20 && is(shard.calls[9].range, "outer") && shard.calls[10].range == XPR_NO_STRING);
+}
+
+static atomic_bool go_on;
+static void *launch(void *number) {
+    uint32_t base = (uint32_t)(uintptr_t)number * 100000;
+    const char *k = fake.name("k");
+    for (uint32_t i = 0; i < 2000; i++) {
+        bool pushed = xpr_device_range_push(name_id("range"));
+        fake.launches(k, base + i + 1, 1, 1000 + i);
+        if (i % 500 == 0) fake.graph_node(1, base + i + 1, 0);
+        if (pushed) xpr_device_range_pop();
+    }
+    while (atomic_load(&go_on)) { /* across the session's end */
+        if (xpr_device_range_push(name_id("range"))) xpr_device_range_pop();
+    }
+    return NULL;
+}
+
+static void threads_launch_and_flush_at_once(void) {
+    use("both");
+    struct xpr_cupti_options options = usual;
+    options.flush_ns = 1000000;
+    options.buffers = 4096; /* this test asks for order, not for speed */
+    begin_with(options);
+    pthread_t threads[4];
+    atomic_store(&go_on, true);
+    for (uintptr_t i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, launch, (void *)i) == 0);
+    while (fake.get("made") < 4 * 2000 * 3) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    CHECK(xpr_cupti_stop(20000000000, &report));
+    atomic_store(&go_on, false);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    end();
+    CHECK(shard.activity_count == 8000 && shard.call_count == 8000 && shard.node_count == 16);
+    size_t ranged = 0;
+    for (size_t i = 0; i < 8000; i++) ranged += is(shard.calls[i].range, "range");
+    CHECK(ranged == 8000 && report.late_ranges == 0);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------------- */
+
+static int claims;
+
+static void run(const char *name, void (*claim)(void), const char *only) {
+    if (only && strcmp(only, name) != 0) return;
+    claims++;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        claim();
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+        fprintf(stderr, "failed: %s (status %x)\n", name, status);
+        exit(1);
+    }
+}
+#define RUN(claim) run(#claim, claim, only)
+
+int main(int count, char **arguments) {
+    const char *only = count > 1 ? arguments[1] : NULL, *temporary = getenv("TMPDIR");
+    folder = getenv("FAKE_CUPTI_FOLDER");
+    if (!folder) folder = FAKE_CUPTI_FOLDER;
+    snprintf(path, sizeof path, "%s/test_cupti-%d.xpr", temporary ? temporary : "/tmp", (int)getpid());
+    RUN(without_a_driver_nothing_in_cupti_is_called);
+    RUN(a_shared_session_uses_only_the_second_family);
+    RUN(a_library_with_the_second_family_alone);
+    RUN(records_of_a_release_to_come_are_longer);
+    RUN(a_library_of_13_0_is_used_alone);
+    RUN(a_library_of_12_0_does_not_choose_calls);
+    RUN(a_refusal_to_share_falls_back_to_alone);
+    RUN(a_conflict_names_the_holder_in_13_3);
+    RUN(a_conflict_names_the_holder_in_13_0);
+    RUN(a_conflict_has_no_name_in_12);
+    RUN(a_refused_kind_is_noted_and_a_missing_kernel_kind_is_the_end);
+    RUN(a_launch_knows_the_innermost_range);
+    RUN(ranges_nest_deeper_than_we_follow);
+    RUN(nodes_of_a_graph_know_the_range_in_which_they_were_made);
+    RUN(a_graph_as_a_whole);
+    RUN(a_place_that_gets_another_name_is_another_kernel);
+    RUN(what_finds_no_buffer_is_counted_exactly);
+    RUN(buffers_may_come_back_in_any_order);
+    RUN(a_buffer_that_cannot_be_walked_costs_its_rest);
+    RUN(work_in_flight_is_kept_where_it_is_shared);
+    RUN(work_in_flight_is_kept_where_we_are_alone);
+    RUN(a_full_file_is_counted);
+    RUN(threads_that_cupti_does_not_tell_are_unknown);
+    RUN(a_library_that_hangs_costs_no_more_than_the_budget);
+    RUN(a_start_that_hangs_is_given_up);
+    RUN(a_buffer_that_comes_back_after_the_end_harms_nothing);
+    RUN(between_sessions_another_tool_can_have_it);
+    RUN(a_child_of_a_fork_calls_nothing);
+    RUN(threads_launch_and_flush_at_once);
+    unlink(path);
+    strcat(path, ".rings");
+    unlink(path);
+    return claims ? 0 : 2;
+}
