@@ -26,6 +26,7 @@ class Settings:
     ``ring_bytes``: memory per recorded thread, in a file beside the shard that a killed process leaves;
     ``rings_in_memory``: in plain memory instead; a process that is killed then loses its last moments.
     ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each True, False, "auto").
+    ``power``: sample power and clocks of NVIDIA's GPUs, every ``power_period_ms``.
     ``probe``: exchange time stamps with the job's other hosts; ``probe_address``: where process 0 answers them,
     ``probe_peers``: where each host does, ``probe_token``: what the job's processes hold (see clock_probe.py).
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
@@ -40,6 +41,8 @@ class Settings:
     rings_in_memory: bool = False
     xla: Choice = "auto"
     stacks: Choice = "auto"
+    power: Choice = "auto"
+    power_period_ms: int = 100
     probe: Choice = "auto"
     probe_address: Address | None = None
     probe_peers: tuple[Address, ...] = ()
@@ -148,6 +151,8 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "rings_in_memory": _yes_no,
     "xla": choice,
     "stacks": choice,
+    "power": choice,
+    "power_period_ms": _integer(10, 60_000),
     "probe": choice,
     "probe_address": _address,
     "probe_peers": _addresses,

@@ -20,6 +20,9 @@ from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.gc_pauses import GcPauses
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
+from xprof_py.collectors.pjrt import PjrtProfiler, loaded_plugins
+from xprof_py.collectors.power import PowerSampler
+from xprof_py.collectors.power import complaints as power_complaints
 from xprof_py.collectors.stacks import StackSampler
 from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
@@ -56,9 +59,10 @@ class Recording:
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._stacks = StackSampler()
+        self._power = PowerSampler()
         self._prober = ClockProber()
         self._gc = GcPauses()
-        self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
+        self._xla: XlaProfiler | PjrtProfiler = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
         self._marked_early = -1
         self._xla_end = threading.Lock()
@@ -77,6 +81,8 @@ class Recording:
         self._collectors["gc"] = {"used": False, "why": "not started"}
         off = settings.stacks is False
         self._collectors["stacks"] = {"used": False, "why": "switched off" if off else "not started"}
+        why_not = "switched off" if settings.power is False else "not started"
+        self._collectors["power"] = {"used": False, "why": why_not}
         why_not = "switched off" if settings.probe is False else "not started"
         self._collectors["probe"] = {"used": False, "why": why_not}
         for name in idle:
@@ -137,16 +143,25 @@ class Recording:
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()
             self._begin_evidence()
+            self._begin_power()
             self._begin_probe()
             self.try_xla()
             self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
         self._write("recording")
 
     def try_xla(self) -> None:
-        """Start XLA's profiler if it is wanted, not running yet, and the program has devices by now."""
-        if not self._xla_pending or "jax" not in sys.modules or not self._lock.acquire(blocking=False):
+        """Start XLA's profiler if it is wanted, not running yet, and the program has devices by now.
+
+        JAX's where the program uses JAX, else that of a PJRT plugin that it has loaded: they are one tracer.
+        """
+        if not self._xla_pending or not self._lock.acquire(blocking=False):
             return
         try:
+            if "jax" not in sys.modules:
+                plugins = loaded_plugins()
+                if not plugins:
+                    return
+                self._xla = PjrtProfiler(plugins, self.settings.host_tracer_level)
             self._begin_compiles()
             if self.state == "recording" and self._xla_pending and self._xla.can_start():
                 self._xla_pending = False
@@ -179,6 +194,37 @@ class Recording:
             self._collectors["stacks"] = {"used": False, "why": "could not start", "error": str(error)}
             if self.settings.stacks is True:
                 self.say(f"stacks are not sampled: {error}")
+
+    def _begin_power(self) -> None:
+        if not self._host.running or self.settings.power is False:
+            return
+        try:
+            self._power.start(self.settings.power_period_ms)
+            # NVML takes its time, on its own thread: what came of it is known at the stop.
+            self._collectors["power"]["why"] = "NVML was being opened when this was written"
+        except Exception as error:
+            self._collectors["power"] = {"used": False, "why": "could not start", "error": str(error)}
+            if self.settings.power is True:
+                self.say(f"power is not sampled: {error}")
+
+    def _end_power(self) -> None:
+        if not self._power.running:
+            return
+        try:
+            report = self._power.stop()
+        except Exception as error:
+            self.say(f"the power sampler did not stop cleanly: {error}")
+            return
+        if report["state"] == "sampling":
+            about = {"used": True, "devices": report["devices"], "period_ms": self.settings.power_period_ms}
+        else:
+            why = report["error"] or f"{report['stuck']} had not returned by the capture's end"
+            about = {"used": False, "why": why}
+        self._collectors["power"] = about
+        for text in power_complaints(report) if about["used"] or not report["ended"] else ():
+            self.say(text, "warning" if self.settings.power is True else "info")
+        totals = ("looks", "postponed", "failed_calls", "cpu_ns", "open_cpu_ns", "wall_ns")
+        self.document["overhead"]["power"] = {name: report[name] for name in totals}
 
     def _begin_probe(self) -> None:
         if not self._host.running or self.settings.probe is False:
@@ -239,6 +285,8 @@ class Recording:
             "host_tracer_level": self.settings.host_tracer_level,
             "start": clock_pair(),
         }
+        if isinstance(self._xla, PjrtProfiler):
+            self._collectors["xla"]["plugin"] = self._xla.plugin
         _native.set_step_marker(self._xla.step_marker())
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
@@ -408,6 +456,7 @@ class Recording:
         if not self._host.running:
             return
         self._end_evidence()
+        self._end_power()
         self._end_probe()
         try:
             self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)

@@ -16,7 +16,9 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from xprof_py import _native
+from xprof_py.collectors import power as power_sampling
 from xprof_py.collectors import stacks as stack_sampling
+from xprof_py.collectors.pjrt import loaded_plugins
 from xprof_py.collectors.xla import busy, is_importable
 from xprof_py.config import Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
@@ -32,7 +34,7 @@ from xprof_py.window import Action, CaptureWindow, Phase
 INTERRUPTED_DRAIN_S = 2.0
 
 # Collectors of this version that a capture can be told to use.
-_BUILT = ("xla", "stacks", "probe")
+_BUILT = ("xla", "stacks", "power", "probe")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -63,17 +65,21 @@ def capture(
             last, the block goes on unrecorded. None: the whole block.
         xla: XLA's profiler. "auto" uses it if the program uses JAX: it starts at once where JAX has its devices,
             else at the first compile or step after the program brought them up, never bringing them up itself; where
-            JAX is not even imported at the start, at the first step after it was. A trace of the program's own is
+            JAX is not even imported at the start, at the first step after it was. A program without JAX that has
+            loaded a PJRT plugin (torch_xla's, libtpu, another) is profiled by the plugin. A trace of the program's own is
             left alone and costs the capture its XLA part. True makes a missing JAX or a running trace an error. After
             XPROF_PY_XLA_LIMIT_S (600) it stops and annotations go on: XLA keeps all events in memory.
         stacks: sample the Python stacks of the launching threads, up to 100 times a second and at a cost of at most
             0.2 % of one core, as evidence for what no annotation explains. "auto": yes, where this Python allows it;
             True makes it an error where it does not.
+        power: sample power, energy, clocks and temperature of the NVIDIA GPUs that the process sees, every
+            XPROF_PY_POWER_PERIOD_MS (100), at no more than 1 % of one core. "auto": where NVML is installed; True makes
+            it an error where it is not, or has no device to ask, which is found out before the block.
         probe: exchange time stamps with the job's other hosts over UDP, which puts their clocks on one axis, at less
             than 0.1 % of one core. Process 0 answers at XPROF_PY_PROBE_ADDRESS (host:port), else at port 9473 of the
             coordinator's host. "auto": where the job has several processes on several hosts and an address is known;
             True asks whatever the number of hosts, and makes it an error where no address is known.
-        cuda, power, backend: not available in this version; True is an error.
+        cuda, backend: not available in this version; True is an error.
         budget_bytes: most bytes of this process's shard; None: XPROF_PY_BUDGET_BYTES, [tool.xprof_py], 1 GiB.
         overwrite: replace what an earlier capture left in RUN; otherwise RUN in use is an error.
 
@@ -229,13 +235,15 @@ class Capture:
             if self._collectors[name] is True:
                 raise CaptureError(f"{name}=True: {NOT_BUILT}")
         if settings.xla is True:
-            if not is_importable():
-                raise CaptureError("xla=True: JAX is not installed here")
+            if not is_importable() and not loaded_plugins():
+                raise CaptureError("xla=True: JAX is not installed here, and no PJRT plugin with a profiler is loaded")
             reason = busy()
             if reason:
                 raise CaptureError(f"xla=True: {reason}")
         if settings.stacks is True and stack_sampling.unavailable():
             raise CaptureError(f"stacks=True: {stack_sampling.unavailable()}")
+        if settings.power is True and (reason := power_sampling.unavailable()):
+            raise CaptureError(f"power=True: {reason}")
         if settings.probe is True:
             planned = settings.probe_plan(settled_rank(os.environ), os.environ)
             if isinstance(planned, str):

@@ -23,7 +23,8 @@ struct seen {
 static bool add_whole(struct xpr_capture *c, uint16_t type, struct xpr_bytes *records, bool insist) {
     if (!records->used) return true;
     /* Strings and threads mean nothing without the events after them, so they end with the budget too. */
-    struct xpr_writer *to = type == XPR_CHUNK_SAMPLES ? xpr_events_writer(c) : &c->writer;
+    bool is_forgotten = type == XPR_CHUNK_SAMPLES || type == XPR_CHUNK_POWER;
+    struct xpr_writer *to = is_forgotten ? xpr_events_writer(c) : &c->writer;
     if (records->used > xpr_writer_room(to)) c->over_budget = true;
     if (c->over_budget) return false;
     struct xpr_part part = {records->data, records->used};
@@ -52,6 +53,7 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     c->samples_written = c->samples_dropped = 0;
     xpr_bytes_free(&c->probes);
     c->exchanges_written = c->exchanges_dropped = 0;
+    c->power_written = c->power_dropped = 0;
     c->over_budget = c->removed = c->finished = false;
     c->reentered = c->hook_errors = c->noted_at_stop = 0;
     c->clock_interval_ns = ROUND_NS / 2;
@@ -281,15 +283,25 @@ static void add_exchanges(struct xpr_capture *c, bool insist) {
     xpr_bytes_free(&exchanges);
 }
 
+static void add_power(struct xpr_capture *c, struct xpr_bytes *rows, bool context_written, bool insist) {
+    uint64_t count = rows->used / sizeof(struct xpr_power_record);
+    if (context_written && add_whole(c, XPR_CHUNK_POWER, rows, insist))
+        c->power_written += count;
+    else
+        c->power_dropped += count;
+    xpr_bytes_free(rows);
+}
+
 static void drain_round(struct xpr_capture *c, bool last) {
     size_t n;
     struct seen *seen = look(c, &n, last);
     if (!seen) return;
     /* After the heads and the samples: the strings that they mention are interned by now. */
-    struct xpr_bytes frames, stacks, samples, strings, schemas;
+    struct xpr_bytes frames, stacks, samples, power, strings, schemas;
     xpr_samples_take(&frames, &stacks, &samples);
     append(&c->frames, &frames);
     append(&c->stacks, &stacks);
+    xpr_power_rows_take(&power);
     xpr_strings_take(&strings, &schemas);
     append(&c->strings, &strings);
     append(&c->schemas, &schemas);
@@ -308,6 +320,7 @@ static void drain_round(struct xpr_capture *c, bool last) {
     for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
     add_samples(c, &samples, context_written, last);
     add_exchanges(c, last);
+    add_power(c, &power, context_written, last);
     add_losses(c, seen, n, last, last);
     retire(c, seen, n);
     free(seen);
@@ -359,6 +372,15 @@ static void add_prober(struct xpr_capture *c) {
     record.dropped += c->exchanges_dropped;
     struct xpr_part part = {&record, sizeof record};
     xpr_writer_add(&c->writer, XPR_CHUNK_PROBER, 0, &part, 1, true);
+}
+
+static void add_power_totals(struct xpr_capture *c) {
+    struct xpr_power_totals_record record;
+    if (!xpr_power_totals(&record)) return;
+    record.written = c->power_written;
+    record.dropped += c->power_dropped;
+    struct xpr_part part = {&record, sizeof record};
+    xpr_writer_add(&c->writer, XPR_CHUNK_POWER_TOTALS, 0, &part, 1, true);
 }
 
 struct xpr_end_record xpr_end_of(const struct xpr_capture *c, const struct xpr_report *totals) {
@@ -434,6 +456,7 @@ static void settle(struct xpr_capture *c) {
     xpr_rings_close();
     xpr_samples_clear();
     xpr_exchanges_clear();
+    xpr_power_rows_clear();
 }
 
 void *xpr_drain(void *capture) {
@@ -456,6 +479,7 @@ void *xpr_drain(void *capture) {
     add_open_events(c);
     add_sampler(c);
     add_prober(c);
+    add_power_totals(c);
     add_end(c);
     bool removed = xpr_writer_close(&c->writer);
 

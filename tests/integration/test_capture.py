@@ -132,7 +132,7 @@ def test_a_bad_range_is_an_error_at_the_call(steps, program):
     assert not outcome.run.exists()
 
 
-@pytest.mark.parametrize("collector", ["cuda", "power", "backend"])
+@pytest.mark.parametrize("collector", ["cuda", "backend"])
 def test_a_collector_that_is_not_built_is_refused_before_the_block(collector, tmp_path):
     ran = []
     with (

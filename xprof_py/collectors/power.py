@@ -1,0 +1,69 @@
+"""Power, clocks and temperatures of NVIDIA's GPUs, through the whole capture, into the shard.
+
+A thread of the native core (native/device) asks NVML, at most 1 % of a core by its own measure. What goes wrong there
+costs these rows alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from xprof_py import _native
+
+LIBRARY = "libnvidia-ml.so.1"
+VARIABLE = "XPROF_NVML_LIB"
+"""Environment variable: another NVML, as dlopen takes it."""
+STOP_TIMEOUT_S = 1.0
+OPEN_TIMEOUT_S = 10.0
+"""How long ``power=True`` waits for NVML to find its devices before the capture begins."""
+
+
+def _start(environ: Mapping[str, str], period_ms: int, *, only_open: bool) -> None:
+    library = environ.get(VARIABLE) or LIBRARY
+    by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    _native.power_start(library, environ.get("CUDA_VISIBLE_DEVICES"), by_bus, period_ms * 1_000_000, only_open)
+
+
+def unavailable(environ: Mapping[str, str] | None = None) -> str | None:
+    """Why no device can be sampled, None where one can. Opens NVML, which may take a second."""
+    try:
+        _start(os.environ if environ is None else environ, 100, only_open=True)
+    except (RuntimeError, ValueError, OSError) as error:
+        return str(error)
+    _native.power_wait(OPEN_TIMEOUT_S)
+    report = _native.power_stop(STOP_TIMEOUT_S)
+    if not report["ended"]:
+        return f"NVML does not answer: {report['stuck']} did not return within {OPEN_TIMEOUT_S:g} s"
+    return report["error"] or None
+
+
+class PowerSampler:
+    """Starts and stops the sampler of ``_native``; the recorder runs before and after."""
+
+    def __init__(self) -> None:
+        self.running = False
+
+    def start(self, period_ms: int) -> None:
+        """Sample from now on. Raises RuntimeError while a sampler still runs, OSError without a thread, ValueError."""
+        _start(os.environ, period_ms, only_open=False)
+        self.running = True
+
+    def stop(self) -> dict[str, Any]:
+        """Stop and return the report. Waits at most STOP_TIMEOUT_S."""
+        self.running = False
+        return _native.power_stop(STOP_TIMEOUT_S)
+
+
+def complaints(report: Mapping[str, Any]) -> list[str]:
+    """What a report says that a person should know, in words. That NVML is not there is none of it."""
+    said = []
+    if not report["ended"]:
+        said.append(f"{report['stuck']} did not return: power and clocks were not sampled from then on")
+    if report["note"]:
+        said.append(f"power: {report['note']}")
+    if report["failed_calls"]:
+        said.append(f"power: {report['failed_calls']} calls of NVML failed")
+    said += [f"power: GPU {device['index']} ({device['uuid']}) was lost" for device in report["devices"] if device["lost"]]
+    return said
