@@ -65,5 +65,7 @@ def complaints(report: Mapping[str, Any]) -> list[str]:
         said.append(f"power: {report['note']}")
     if report["failed_calls"]:
         said.append(f"power: {report['failed_calls']} calls of NVML failed")
-    said += [f"power: GPU {device['index']} ({device['uuid']}) was lost" for device in report["devices"] if device["lost"]]
+    said += [
+        f"power: GPU {device['index']} ({device['uuid']}) was lost" for device in report["devices"] if device["lost"]
+    ]
     return said
