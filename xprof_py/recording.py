@@ -157,7 +157,7 @@ class Recording:
         if not self._xla_pending or not self._lock.acquire(blocking=False):
             return
         try:
-            if "jax" not in sys.modules:
+            if sys.modules.get("jax") is None:
                 plugins = loaded_plugins()
                 if not plugins:
                     return

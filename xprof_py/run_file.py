@@ -27,7 +27,10 @@ Fields (JSON; absent or null where nothing is known):
                                 earlier; drained is about its end. probe: token (given, derived), session (its random
                                 number, under which other hosts' shards know it), port (0: answers nobody),
                                 serve_error, peers [{address, error, sent, answered}].
-                                stacks: takes_gil, why frames could not be read from memory
+                                stacks: takes_gil, why frames could not be read from memory. xla.plugin: the PJRT plugin
+                                {path, major, minor} whose profiler it was, absent where JAX's was. power: period_ms,
+                                devices [{index (NVML's), ordinal (CUDA's, null: not certain), uuid, name,
+                                power_limit_mw, lost}]
     files                       shard, xplane: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
@@ -37,7 +40,9 @@ Fields (JSON; absent or null where nothing is known):
                                 cost_ns (CPU time, with that of such threads to stop and go on), held_ns and
                                 longest_hold_ns (of the GIL), threads, threads_left_out; probe:
                                 cpu_ns of wall_ns, postponed (bursts, to stay within its share), served, and packets
-                                ignored: malformed, bad_token, replayed, late, rate_limited (null: not known)
+                                ignored: malformed, bad_token, replayed, late, rate_limited (null: not known); power:
+                                looks, postponed (to stay within its share), failed_calls, cpu_ns of wall_ns, of it
+                                open_cpu_ns for NVML's own start
     observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
                                 inside_ns, after_ns}, each at most 64 times from a step's start to the next one's;
                                 after: from when the files were written. null for a whole block

@@ -66,7 +66,7 @@ def capture(
         xla: XLA's profiler. "auto" uses it if the program uses JAX: it starts at once where JAX has its devices,
             else at the first compile or step after the program brought them up, never bringing them up itself; where
             JAX is not even imported at the start, at the first step after it was. A program without JAX that has
-            loaded a PJRT plugin (torch_xla's, libtpu, another) is profiled by the plugin. A trace of the program's own is
+            loaded a PJRT plugin (torch_xla's, libtpu) is profiled by the plugin. A trace of the program's own is
             left alone and costs the capture its XLA part. True makes a missing JAX or a running trace an error. After
             XPROF_PY_XLA_LIMIT_S (600) it stops and annotations go on: XLA keeps all events in memory.
         stacks: sample the Python stacks of the launching threads, up to 100 times a second and at a cost of at most

@@ -9,8 +9,8 @@
                   the largest rise that was seen
 
 Devices without a counter: E(t) is the integral of the power that NVML said, by trapezoids (method `power`). It is an
-average over up to a second on some devices, so that no error is stated. A window that is not sampled from before its start to
-after its end has no energy, nor has one in which the counter began anew.
+average over up to a second on some devices, so that no error is stated. A window that is not sampled from before its
+start to after its end has no energy, nor has one in which the counter began anew.
 
 A window's borders are its neighbours' too: in a sum over adjoining windows only the outermost errors count.
 """

@@ -1,19 +1,19 @@
 """How much time did each step lose because a device's clock was held down?
 
-A sample of a device (table `power`) stands for the time from half way to the one before it to half way to the one after it,
-at most as far as samples usually lie apart.
+A sample of a device (table `power`) stands for the time from half way to the one before it to half way to the one after
+it, at most as far as samples usually lie apart.
 
     limited       NVML says that power, temperature or hardware hold the clocks down (LIMITS)
-    reference     the median SM clock of the samples that are not limited, in which kernels ran, within the steps' windows;
-                  of LEAST samples or more
+    reference     the median SM clock of the samples that are not limited, in which kernels ran, within the steps'
+                  windows; of LEAST samples or more
     throttled     limited, and the SM clock is below 95 % of the reference
-    lost          sum over kernels slower than their own median of the part of their time that lies in throttled samples,
-                  times (1 - clock / reference); where kernels overlap the time counts once
+    lost          sum over kernels slower than their own median of the part of their time that lies in throttled
+                  samples, times (1 - clock / reference); where kernels overlap the time counts once
 
-A kernel's own median is that of its executions in samples that are not limited: the usual one would be that of throttled
-executions where most are. Kernels are leaves of class compute or memory; one is told by its instruction, without HLO by its
-name. What is not known of a kernel without an execution at full clock is `unjudged_ps`, and counted as no loss. Where there is
-no reference (the whole capture is limited, say) `lost_ps` is null.
+A kernel's own median is that of its executions in samples that are not limited: the usual one would be that of
+throttled executions where most are. Kernels are leaves of class compute or memory; one is told by its instruction,
+without HLO by its name. What is not known of a kernel without an execution at full clock is `unjudged_ps`, and counted
+as no loss. Where there is no reference (the whole capture is limited, say) `lost_ps` is null.
 
 An overlay, not a class: the time is compute or memory in the breakdown. Integers throughout.
 """

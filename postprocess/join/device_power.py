@@ -1,8 +1,8 @@
 """Which sampled device a lane is, and what was sampled of it.
 
-A lane of a GPU (`/device:GPU:N`) and a device of NVML are one where both say one UUID; else where the capture knew which of
-CUDA's devices each is (the run file's `ordinal`); else where there is one of each. Anything else is not known, and its lane
-has no power.
+A lane of a GPU (`/device:GPU:N`) and a device of NVML are one where both say one UUID; else where the capture knew
+which of CUDA's devices each is (the run file's `ordinal`); else where there is one of each. Anything else is not known,
+and its lane has no power.
 """
 
 from __future__ import annotations

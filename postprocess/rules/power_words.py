@@ -16,7 +16,7 @@ WORTH_SAYING = 0.02
 """Lost time below this part of the steps is in the tables, and no advice."""
 _ADVICE = {
     "thermal": "they ran too hot: see to cooling and airflow",
-    "power": "they reached their power limit: raise it (`nvidia-smi -pl`) where the host allows it, or expect this speed",
+    "power": "they reached their power limit: raise it (`nvidia-smi -pl`) where the host allows it",
     "hardware": "the board slowed them down: look at its power supply, cables and temperature",
 }
 
@@ -75,7 +75,7 @@ def _energy(rows: list[dict[str, Any]], sampled: int, lanes: int) -> dict[str, A
     elif shared:
         why["joules_per_step"] = f"several processes use {shared[0]}: whose energy it is cannot be told"
     if why:
-        return {**out, "why": {name: why["joules_per_step"] for name in numbers}}
+        return {**out, "why": dict.fromkeys(numbers, why["joules_per_step"])}
     total = sum(row["energy_uj"] for row in used) / UJ_PER_J
     seconds = sum(row["end_ps"] - row["start_ps"] for row in used) / PS_PER_S
     methods = sorted({row["method"] for row in used})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -90,12 +91,12 @@ def steady(watts: int, until_ms: int, every_ms: int = 100) -> list[tuple[Any, ..
     return [sample(ms, mj=7000 + watts * ms) for ms in range(0, until_ms + 1, every_ms)]
 
 
-# --- energy ------------------------------------------------------------------------------------------------------------
+# --- energy --------------------------------------------------------------------------------------------------------
 
 
 def test_a_device_of_300_w_takes_45_j_in_150_ms() -> None:
-    """Borders at 130, 280 and 430 ms, between samples; every 100 ms the counter rises by 30 J. At 130 the truth lies between
-    37 J (read at 100) and 97 J (the next rise after 200, read at 300); 46 was said: 51 off at most."""
+    """Borders at 130, 280 and 430 ms, between samples; every 100 ms the counter rises by 30 J. At 130 the truth lies
+    between 37 J (read at 100) and 97 J (the next rise after 200, read at 300); 46 was said: 51 off at most."""
     first, second = energies(profile_of(steady(300, 600), [(130, 280), (280, 430)]))
     assert (first["energy_uj"], first["method"]) == (45_000_000, "counter")
     assert (first["start_error_uj"], first["end_error_uj"]) == (51_000_000, max(24, 97 + 30 - 91) * 1_000_000)
@@ -124,8 +125,8 @@ def test_the_truth_is_within_the_error(seed: int) -> None:
     times = sorted({0, 2999, *(min(2999, at + draw.randrange(30)) for at in range(0, 3000, 100))})
     samples = [sample(ms, mj=truth_mj[ms // update * update]) for ms in times]
     borders = sorted(draw.sample(range(150, 2400), 6))
-    rows = energies(profile_of(samples, list(zip(borders, borders[1:], strict=False))))
-    for row, a, b in zip(rows, borders, borders[1:], strict=False):
+    rows = energies(profile_of(samples, list(pairwise(borders))))
+    for row, a, b in zip(rows, borders[:-1], borders[1:], strict=True):
         error = row["start_error_uj"] + row["end_error_uj"]
         assert abs(row["energy_uj"] - (truth_mj[b] - truth_mj[a]) * 1000) <= error
     whole = sum(row["energy_uj"] for row in rows)
@@ -206,14 +207,14 @@ def test_two_processes_on_one_device_do_not_add_it_twice() -> None:
     assert UUID in found["why"]["joules_per_step"]
 
 
-# --- throttling --------------------------------------------------------------------------------------------------------
+# --- throttling ----------------------------------------------------------------------------------------------------
 
 
 def planted(
     slow_mhz: int = 500, why: int = POWER_CAP, slow_ms: int = 80, window_ends: tuple[float, ...] = (400, 800)
 ) -> Profile:
-    """Samples every 100 ms at 50, 150, ... ms: 1000 MHz, from 400 to 600 ms `slow_mhz`. A kernel every 100 ms, of 40 ms, in
-    the slow time of `slow_ms`."""
+    """Samples every 100 ms at 50, 150, ... ms: 1000 MHz, from 400 to 600 ms `slow_mhz`. A kernel every 100 ms: 40 ms,
+    in the slow time of `slow_ms`."""
     slow = (450, 550)
     samples = [
         sample(ms, mj=ms, mhz=slow_mhz if ms in slow else 1000, why=why if ms in slow else 0)
@@ -310,7 +311,7 @@ def test_kernels_side_by_side_lose_their_time_once() -> None:
 
 
 def test_where_nobody_looked_nothing_is_throttled() -> None:
-    """Without the samples at 450 and 550 ms: those at 350 and 650 stand for 100 ms around them, and were at full clock."""
+    """Without the samples at 450 and 550 ms: those at 350 and 650 stand for 100 ms around them, at full clock."""
     rows = [row for row in planted()["power"].to_pylist() if row["time_ps"] not in (450 * MS, 550 * MS)]
     profile = planted().with_tables(power=pa.Table.from_pylist(rows, schema=schema.TABLES["power"]))
     assert [(row["lost_ps"], row["limited_ps"]) for row in throttled(profile)] == [(0, 0), (0, 0)]

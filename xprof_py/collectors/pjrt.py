@@ -1,8 +1,8 @@
 """XLA's profile in programs without JAX's profiler: taken from the PJRT plugin that the program has loaded.
 
-A plugin (XLA's for CUDA, libtpu, others') has a profiler in its C API, which gives an XSpace of what it traced: the device,
-and its own calls on the host. It is the same tracer that JAX's profiler uses, and there is one: this is used only where JAX
-is not imported.
+A plugin (XLA's for CUDA, libtpu, others') has a profiler in its C API, which gives an XSpace of what it traced: the
+device, and its own calls on the host. It is the same tracer that JAX's profiler uses, and there is one: this is used
+only where JAX is not imported.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def loaded_plugins() -> list[dict[str, Any]]:
 
 
 def profile_options(host_tracer_level: int) -> bytes:
-    """tensorflow.ProfileOptions: version (5) 1, host_tracer_level (2), device_tracer_level (3) 1, enable_hlo_proto (7)."""
+    """tensorflow.ProfileOptions: version (5), host_tracer_level (2), device_tracer_level (3), enable_hlo_proto (7)."""
     return bytes([5 << 3, 1, 2 << 3, host_tracer_level, 3 << 3, 1, 7 << 3, 1])
 
 
 class PjrtProfiler:
-    """One session of the profiler of the first plugin that starts one; what :class:`xprof_py.collectors.xla.XlaProfiler` is with JAX."""
+    """One session of the first plugin that starts one: to its owner what collectors/xla.py's XlaProfiler is."""
 
     def __init__(self, plugins: list[dict[str, Any]], host_tracer_level: int) -> None:
         self._plugins = plugins
