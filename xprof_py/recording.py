@@ -22,7 +22,6 @@ from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
 from xprof_py.collectors.pjrt import PjrtProfiler, loaded_plugins
 from xprof_py.collectors.power import PowerSampler
-from xprof_py.collectors.power import complaints as power_complaints
 from xprof_py.collectors.stacks import StackSampler
 from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
@@ -79,12 +78,9 @@ class Recording:
         self._collectors["xla"] = {"used": False, "why": "not started" if self._xla_pending else "switched off"}
         self._collectors["compiles"] = {"used": False, "why": "not started"}
         self._collectors["gc"] = {"used": False, "why": "not started"}
-        off = settings.stacks is False
-        self._collectors["stacks"] = {"used": False, "why": "switched off" if off else "not started"}
-        why_not = "switched off" if settings.power is False else "not started"
-        self._collectors["power"] = {"used": False, "why": why_not}
-        why_not = "switched off" if settings.probe is False else "not started"
-        self._collectors["probe"] = {"used": False, "why": why_not}
+        for name in ("stacks", "power", "probe"):
+            off = getattr(settings, name) is False
+            self._collectors[name] = {"used": False, "why": "switched off" if off else "not started"}
         for name in idle:
             self._collectors[name] = {"used": False, "why": NOT_BUILT}
 
@@ -199,9 +195,7 @@ class Recording:
         if not self._host.running or self.settings.power is False:
             return
         try:
-            self._power.start(self.settings.power_period_ms)
-            # NVML takes its time, on its own thread: what came of it is known at the stop.
-            self._collectors["power"]["why"] = "NVML was being opened when this was written"
+            self._collectors["power"] = self._power.start(self.settings.power_period_ms)
         except Exception as error:
             self._collectors["power"] = {"used": False, "why": "could not start", "error": str(error)}
             if self.settings.power is True:
@@ -211,20 +205,13 @@ class Recording:
         if not self._power.running:
             return
         try:
-            report = self._power.stop()
+            about, self.document["overhead"]["power"], said = self._power.stop()
         except Exception as error:
             self.say(f"the power sampler did not stop cleanly: {error}")
             return
-        if report["state"] == "sampling":
-            about = {"used": True, "devices": report["devices"], "period_ms": self.settings.power_period_ms}
-        else:
-            why = report["error"] or f"{report['stuck']} had not returned by the capture's end"
-            about = {"used": False, "why": why}
         self._collectors["power"] = about
-        for text in power_complaints(report) if about["used"] or not report["ended"] else ():
+        for text in said:
             self.say(text, "warning" if self.settings.power is True else "info")
-        totals = ("looks", "postponed", "failed_calls", "cpu_ns", "open_cpu_ns", "wall_ns")
-        self.document["overhead"]["power"] = {name: report[name] for name in totals}
 
     def _begin_probe(self) -> None:
         if not self._host.running or self.settings.probe is False:

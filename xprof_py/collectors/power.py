@@ -16,6 +16,7 @@ LIBRARY = "libnvidia-ml.so.1"
 VARIABLE = "XPROF_NVML_LIB"
 """Environment variable: another NVML, as dlopen takes it."""
 STOP_TIMEOUT_S = 1.0
+_TOTALS = ("looks", "postponed", "failed_calls", "cpu_ns", "open_cpu_ns", "wall_ns")
 OPEN_TIMEOUT_S = 10.0
 """How long ``power=True`` waits for NVML to find its devices before the capture begins."""
 
@@ -44,20 +45,33 @@ class PowerSampler:
 
     def __init__(self) -> None:
         self.running = False
+        self._period_ms = 0
 
-    def start(self, period_ms: int) -> None:
-        """Sample from now on. Raises RuntimeError while a sampler still runs, OSError without a thread, ValueError."""
+    def start(self, period_ms: int) -> dict[str, Any]:
+        """Sample from now on, and return what the run file says meanwhile: NVML takes its time, on its own thread.
+
+        Raises RuntimeError while a sampler still runs, OSError without a thread, ValueError.
+        """
         _start(os.environ, period_ms, only_open=False)
-        self.running = True
+        self.running, self._period_ms = True, period_ms
+        return {"used": False, "why": "NVML was being opened when this was written"}
 
-    def stop(self) -> dict[str, Any]:
-        """Stop and return the report. Waits at most STOP_TIMEOUT_S."""
+    def stop(self) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+        """Stop and return what the run file says of the sampler, its overhead, and what a person should know.
+
+        Waits at most STOP_TIMEOUT_S.
+        """
         self.running = False
-        return _native.power_stop(STOP_TIMEOUT_S)
+        report = _native.power_stop(STOP_TIMEOUT_S)
+        overhead = {name: report[name] for name in _TOTALS}
+        if report["state"] == "sampling":
+            about = {"used": True, "devices": report["devices"], "period_ms": self._period_ms}
+            return about, overhead, _complaints(report)
+        why = report["error"] or f"{report['stuck']} had not returned by the capture's end"
+        return {"used": False, "why": why}, overhead, [] if report["ended"] else [f"power is not sampled: {why}"]
 
 
-def complaints(report: Mapping[str, Any]) -> list[str]:
-    """What a report says that a person should know, in words. That NVML is not there is none of it."""
+def _complaints(report: Mapping[str, Any]) -> list[str]:
     said = []
     if not report["ended"]:
         said.append(f"{report['stuck']} did not return: power and clocks were not sampled from then on")
@@ -65,7 +79,5 @@ def complaints(report: Mapping[str, Any]) -> list[str]:
         said.append(f"power: {report['note']}")
     if report["failed_calls"]:
         said.append(f"power: {report['failed_calls']} calls of NVML failed")
-    said += [
-        f"power: GPU {device['index']} ({device['uuid']}) was lost" for device in report["devices"] if device["lost"]
-    ]
-    return said
+    lost = [device for device in report["devices"] if device["lost"]]
+    return said + [f"power: GPU {device['index']} ({device['uuid']}) was lost" for device in lost]
