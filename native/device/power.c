@@ -39,10 +39,11 @@ struct run {
     struct xpr_power_report report; /* the thread's own; published under the lock */
     uint32_t uuids[XPR_MAX_POWER_DEVICES];
     int64_t began_ns, opened_ns;
+    uint64_t capture; /* of power_rows.h */
 };
 
 static struct {
-    pthread_mutex_t lock; /* never held across a call of NVML */
+    pthread_mutex_t lock; /* never held across a call of NVML, nor while another lock is taken: fork takes them in any order */
     pthread_cond_t changed;
     bool running, stop, ended, abandoned;
     const char *calling; /* what the thread is in */
@@ -190,10 +191,7 @@ static void look_at(struct run *r, struct xpr_nvml_device *d, uint32_t uuid) {
     if (wants(d, MEMORY) && settle(r, d, MEMORY, nvml->memory(d->handle, &memory))) row.memory_used_bytes = memory.used;
     bool says_anything = row.energy_mj != UINT64_MAX || row.power_mw != UINT32_MAX || row.sm_clock_mhz != UINT32_MAX ||
                          row.temperature_c != UINT32_MAX || row.memory_used_bytes != UINT64_MAX;
-    pthread_mutex_lock(&sampler.lock);
-    /* Under the lock: once the stop has given this thread up its rows belong to no capture. */
-    if (says_anything && !sampler.abandoned) xpr_add_power_row(&row);
-    pthread_mutex_unlock(&sampler.lock);
+    if (says_anything && enter(NULL)) xpr_add_power_row(r->capture, &row);
 }
 
 static void look(struct run *r) {
@@ -247,10 +245,9 @@ static void *run_sampler(void *argument) {
     publish(r);
     if (opened && !r->options.only_open) sample(r);
     if (opened && enter("nvmlShutdown")) r->nvml.shutdown();
-    enter(NULL);
     publish(r);
+    if (enter(NULL) && opened) xpr_set_power_totals(r->capture, &r->report.totals);
     pthread_mutex_lock(&sampler.lock);
-    if (!sampler.abandoned && opened) xpr_set_power_totals(&sampler.report.totals);
     sampler.ended = true;
     sampler.run = NULL;
     free(r);
@@ -313,6 +310,7 @@ int xpr_power_start(const struct xpr_power_options *options) {
     if (!r) return ENOMEM;
     r->options = *options;
     r->began_ns = monotonic_ns();
+    r->capture = xpr_power_rows_capture();
     pthread_mutex_lock(&sampler.lock);
     int error = sampler.running && !sampler.ended ? EBUSY : 0;
     if (!error) {
@@ -355,6 +353,7 @@ bool xpr_power_stop(int64_t timeout_ns, struct xpr_power_report *report) {
     while (!sampler.ended)
         if (pthread_cond_timedwait(&sampler.changed, &sampler.lock, &until) == ETIMEDOUT) break;
     bool ended = sampler.ended;
+    uint64_t capture = ended ? 0 : sampler.run->capture;
     *report = sampler.report;
     if (ended) {
         sampler.running = false;
@@ -362,8 +361,8 @@ bool xpr_power_stop(int64_t timeout_ns, struct xpr_power_report *report) {
         sampler.abandoned = true;
         snprintf(report->stuck, sizeof report->stuck, "%s", sampler.calling ? sampler.calling : "no call of NVML");
         report->totals.failed_calls++;
-        if (report->state == XPR_POWER_SAMPLING) xpr_set_power_totals(&report->totals);
     }
     pthread_mutex_unlock(&sampler.lock);
+    if (!ended && report->state == XPR_POWER_SAMPLING) xpr_set_power_totals(capture, &report->totals);
     return ended;
 }

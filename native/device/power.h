@@ -6,8 +6,8 @@
  * sampling, whose totals say in which call; the capture goes on and stops without it.
  *
  * The thread uses at most 1 % of a core, and 10 ms to begin with, besides what NVML takes to start: where calls cost more,
- * looks are put off, and counted. One more look is taken at the stop. No signal reaches the thread, and the child of a fork
- * has none. */
+ * the next look is put off until it may, and that is counted. So it is never further beyond than one look and the one that is
+ * taken at the stop. No signal reaches the thread, and the child of a fork has none. */
 #ifndef XPROF_PY_DEVICE_POWER_H
 #define XPROF_PY_DEVICE_POWER_H
 

@@ -23,8 +23,7 @@ struct seen {
 static bool add_whole(struct xpr_capture *c, uint16_t type, struct xpr_bytes *records, bool insist) {
     if (!records->used) return true;
     /* Strings and threads mean nothing without the events after them, so they end with the budget too. */
-    bool is_forgotten = type == XPR_CHUNK_SAMPLES || type == XPR_CHUNK_POWER;
-    struct xpr_writer *to = is_forgotten ? xpr_events_writer(c) : &c->writer;
+    struct xpr_writer *to = type == XPR_CHUNK_SAMPLES ? xpr_events_writer(c) : &c->writer;
     if (records->used > xpr_writer_room(to)) c->over_budget = true;
     if (c->over_budget) return false;
     struct xpr_part part = {records->data, records->used};

@@ -7,7 +7,7 @@ static struct {
     pthread_mutex_t lock;
     bool open, has_totals;
     struct xpr_bytes rows;
-    uint64_t dropped;
+    uint64_t dropped, capture;
     struct xpr_power_totals_record totals;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -21,6 +21,7 @@ void xpr_power_rows_reset(void) {
     pthread_mutex_lock(&table.lock);
     release();
     table.open = true;
+    table.capture++;
     pthread_mutex_unlock(&table.lock);
 }
 
@@ -30,9 +31,16 @@ void xpr_power_rows_clear(void) {
     pthread_mutex_unlock(&table.lock);
 }
 
-void xpr_add_power_row(const struct xpr_power_record *row) {
+uint64_t xpr_power_rows_capture(void) {
     pthread_mutex_lock(&table.lock);
-    if (table.open) {
+    uint64_t capture = table.capture;
+    pthread_mutex_unlock(&table.lock);
+    return capture;
+}
+
+void xpr_add_power_row(uint64_t capture, const struct xpr_power_record *row) {
+    pthread_mutex_lock(&table.lock);
+    if (table.open && table.capture == capture) {
         bool has_room = table.rows.used < XPR_MAX_WAITING_POWER_ROWS * sizeof *row;
         void *place = has_room ? xpr_bytes_add(&table.rows, sizeof *row) : NULL;
         if (place)
@@ -43,9 +51,9 @@ void xpr_add_power_row(const struct xpr_power_record *row) {
     pthread_mutex_unlock(&table.lock);
 }
 
-void xpr_set_power_totals(const struct xpr_power_totals_record *totals) {
+void xpr_set_power_totals(uint64_t capture, const struct xpr_power_totals_record *totals) {
     pthread_mutex_lock(&table.lock);
-    if (table.open) {
+    if (table.open && table.capture == capture) {
         table.totals = *totals;
         table.has_totals = true;
     }

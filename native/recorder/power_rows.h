@@ -18,9 +18,13 @@ void xpr_power_rows_reset(void);
 /* Takes no more; what is added afterwards is ignored. */
 void xpr_power_rows_clear(void);
 
-void xpr_add_power_row(const struct xpr_power_record *row);
+/* Which capture takes rows at this moment. What comes with another one's number is ignored: a sampler that was stuck in the
+ * driver may come back when its capture is long over. */
+uint64_t xpr_power_rows_capture(void);
+
+void xpr_add_power_row(uint64_t capture, const struct xpr_power_record *row);
 /* The sampler's totals at its end; `written` and `dropped` are filled in on the way to the shard. */
-void xpr_set_power_totals(const struct xpr_power_totals_record *totals);
+void xpr_set_power_totals(uint64_t capture, const struct xpr_power_totals_record *totals);
 
 /* The totals with the rows that were dropped here. False: no sampler ran in this capture, or it has not ended. */
 bool xpr_power_totals(struct xpr_power_totals_record *totals);

@@ -188,7 +188,7 @@ def _take_left(shard: _Shard) -> None:
     segments = segments_beside(shard.file)
     if segments:
         # A recorder that is gathering its segments has appended some of them: they are read once, from their own files.
-        for taken in (shard.slots, shard.clock, shard.stacks.samples, shard.power.rows, shard.cut):
+        for taken in (shard.slots, shard.clock, shard.stacks.samples, shard.cut):
             taken.clear()
     for number, path in segments:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -364,3 +365,40 @@ def test_true_without_jax_or_a_plugin_is_an_error(program, fakes, tmp_path):
     loaded = plugin_run(program, fakes, tmp_path, hide + source)
     assert loaded.stdout == ""
     assert loaded.document()["collectors"]["xla"]["used"] is True
+
+
+def real_plugins():
+    """Plugins that are installed here, and need no device to be asked: XLA's for CUDA, libtpu."""
+    named = os.environ.get("XPROF_PY_PJRT_PLUGINS", "").split(os.pathsep)
+    for package, file in (("libtpu", "libtpu.so"), ("jax_plugins.xla_cuda13", "xla_cuda_plugin.so")):
+        try:
+            spec = importlib.util.find_spec(package)
+        except ImportError:
+            continue
+        if spec is not None and spec.submodule_search_locations:
+            named.append(os.path.join(spec.submodule_search_locations[0], file))
+    return [path for path in named if path and os.path.exists(path)]
+
+
+def test_real_plugins_have_the_layouts_that_are_declared_here(program):
+    """Their tables are walked, and a session is begun and ended, or refused in the plugin's own words."""
+    plugins = real_plugins()
+    if not plugins:
+        pytest.skip("no PJRT plugin here: pip install jax-cuda13-pjrt or libtpu, or name one in XPROF_PY_PJRT_PLUGINS")
+    source = """
+import ctypes, json, sys
+from xprof_py import _native
+from xprof_py.collectors.pjrt import profile_options
+ctypes.CDLL(sys.argv[1])
+(plugin,) = _native.pjrt_plugins()
+assert plugin["profiler"] and plugin["major"] == 0 and plugin["minor"] > 50, plugin
+try:
+    _native.pjrt_start(plugin["path"], profile_options(2))
+    print(json.dumps(["stopped", len(_native.pjrt_stop())]))
+except RuntimeError as error:
+    print(json.dumps(["refused", str(error)]))
+"""
+    for path in plugins:
+        outcome = program(source, run=path)
+        how, what = json.loads(outcome.stdout.splitlines()[-1])
+        assert (how == "stopped" and what >= 0) or (how == "refused" and len(what) > 10), outcome.stdout
