@@ -151,6 +151,26 @@ TABLES: dict[str, pa.Schema] = {
     "clock_samples": _schema(
         ("session", pa.uint64()), ("address", _name), ("peer_session", pa.uint64(), True), ("outcome", _name), *_STAMPS
     ),
+    # What NVML said of a device, one row per device and moment, sorted by (device, time_ps). `device`: NVML's index, of
+    # the machine; `uuid` as NVML writes it, empty where it is not known. Null: the device does not tell. Names with
+    # hw_ are OpenTelemetry's hw.power (here in mW), hw.energy (mJ since the driver was loaded), hw.temperature (Cel),
+    # hw.gpu.utilization (percent, of NVML's last sample period, in which a kernel ran), hw.gpu.memory.usage (By);
+    # `memory_busy_percent`: of that period, in which memory was read or written. `clock_reasons`: the bits
+    # nvmlClocksEventReasons, why clocks are not higher. It is the whole device's, other processes included.
+    "power": _schema(
+        ("device", pa.int32()),
+        ("uuid", _name),
+        ("time_ps", pa.int64()),
+        ("hw_power_mw", pa.int64(), True),
+        ("hw_energy_mj", pa.int64(), True),
+        ("hw_temperature_c", pa.int64(), True),
+        ("hw_gpu_utilization_percent", pa.int64(), True),
+        ("hw_gpu_memory_usage_bytes", pa.int64(), True),
+        ("memory_busy_percent", pa.int64(), True),
+        ("sm_clock_mhz", pa.int64(), True),
+        ("memory_clock_mhz", pa.int64(), True),
+        ("clock_reasons", pa.int64(), True),
+    ),
     # Facts about a plane or a program that belong to no event (plane stats, Task Environment).
     "plane_args": _schema(
         ("plane", pa.string()),

@@ -29,6 +29,7 @@ class Settings:
     ``xla``: use XLA's profiler, ``stacks``: sample Python stacks, ``cuda``: collect what GPUs do through CUPTI (each
     True, False, "auto"); ``backend``: who has the devices, "cupti", "xla" or "auto". ``cuda_graphs``: "nodes", each
     kernel of a CUDA graph by itself, or "whole", one entry for a graph's execution: cheaper, but without its ops.
+    ``power``: sample power and clocks of NVIDIA's GPUs, every ``power_period_ms``.
     ``probe``: exchange time stamps with the job's other hosts; ``probe_address``: where process 0 answers them,
     ``probe_peers``: where each host does, ``probe_token``: what the job's processes hold (see clock_probe.py).
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
@@ -46,6 +47,8 @@ class Settings:
     cuda: Choice = "auto"
     backend: Backend = "auto"
     cuda_graphs: Literal["nodes", "whole"] = "nodes"
+    power: Choice = "auto"
+    power_period_ms: int = 100
     probe: Choice = "auto"
     probe_address: Address | None = None
     probe_peers: tuple[Address, ...] = ()
@@ -166,6 +169,8 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "cuda": choice,
     "backend": _one_of("auto", "cupti", "xla"),
     "cuda_graphs": _one_of("nodes", "whole"),
+    "power": choice,
+    "power_period_ms": _integer(10, 60_000),
     "probe": choice,
     "probe_address": _address,
     "probe_peers": _addresses,

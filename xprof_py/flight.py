@@ -89,7 +89,11 @@ class FlightRecorder(Capture):
 
     def __init__(self, path: str, plan: dict[str, Any], stacks: Choice, budget_bytes: int, overwrite: bool) -> None:
         super().__init__(
-            path, None, {"xla": False, "stacks": stacks, "cuda": False, "probe": False}, budget_bytes, overwrite
+            path,
+            None,
+            {"xla": False, "stacks": stacks, "cuda": False, "power": False, "probe": False},
+            budget_bytes,
+            overwrite,
         )
         self._plan = plan
 

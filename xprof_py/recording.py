@@ -22,6 +22,8 @@ from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.gc_pauses import GcPauses
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
+from xprof_py.collectors.pjrt import PjrtProfiler, loaded_plugins
+from xprof_py.collectors.power import PowerSampler
 from xprof_py.collectors.stacks import StackSampler
 from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
@@ -38,7 +40,6 @@ XLA_EDGE_TIMEOUT_S = 1.0
 XLA_GRACE_S = 10.0
 # How often a program that does not use CUDA yet is looked at, where it could.
 CUDA_POLL_S = 0.25
-NOT_BUILT = "not available in this version"
 
 
 class Recording:
@@ -48,9 +49,8 @@ class Recording:
     never came).
     """
 
-    def __init__(self, folder: RunFolder, settings: Settings, capture: dict[str, Any], idle: tuple[str, ...]) -> None:
-        """Args: ``folder``: not claimed yet; ``capture``: the run file's ``capture``; ``idle``: collectors that are
-        not built and therefore not used."""
+    def __init__(self, folder: RunFolder, settings: Settings, capture: dict[str, Any]) -> None:
+        """Args: ``folder``: not claimed yet; ``capture``: the run file's ``capture``."""
         self.folder = folder
         self.settings = settings
         self._lock = threading.RLock()
@@ -60,10 +60,11 @@ class Recording:
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self.try_xla)
         self._stacks = StackSampler()
+        self._power = PowerSampler()
         self._prober = ClockProber()
         self._cuda = CudaCollector(settings)
         self._gc = GcPauses()
-        self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
+        self._xla: XlaProfiler | PjrtProfiler = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
         self._marked_early = -1
         self._xla_end = threading.Lock()
@@ -80,13 +81,10 @@ class Recording:
         self._collectors["xla"] = {"used": False, "why": "not started" if self._xla_pending else "switched off"}
         self._collectors["compiles"] = {"used": False, "why": "not started"}
         self._collectors["gc"] = {"used": False, "why": "not started"}
-        off = settings.stacks is False
-        self._collectors["stacks"] = {"used": False, "why": "switched off" if off else "not started"}
-        why_not = "switched off" if settings.probe is False else "not started"
-        self._collectors["probe"] = {"used": False, "why": why_not}
         self._collectors["cuda"] = self._cuda.entry
-        for name in idle:
-            self._collectors[name] = {"used": False, "why": NOT_BUILT}
+        for name in ("stacks", "power", "probe"):
+            off = getattr(settings, name) is False
+            self._collectors[name] = {"used": False, "why": "switched off" if off else "not started"}
 
     def say(self, text: str, severity: str = "warning") -> None:
         """Keep a message in the run file; a warning also reaches stderr."""
@@ -143,6 +141,7 @@ class Recording:
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()
             self._begin_evidence()
+            self._begin_power()
             self._begin_probe()
             self._begin_cuda()
             self.try_xla()
@@ -150,10 +149,18 @@ class Recording:
         self._write("recording")
 
     def try_xla(self) -> None:
-        """Start XLA's profiler if it is wanted, not running yet, and the program has devices by now."""
-        if not self._xla_pending or "jax" not in sys.modules or not self._lock.acquire(blocking=False):
+        """Start XLA's profiler if it is wanted, not running yet, and the program has devices by now.
+
+        JAX's where the program uses JAX, else that of a PJRT plugin that it has loaded: they are one tracer.
+        """
+        if not self._xla_pending or not self._lock.acquire(blocking=False):
             return
         try:
+            if sys.modules.get("jax") is None:
+                plugins = loaded_plugins()
+                if not plugins:
+                    return
+                self._xla = PjrtProfiler(plugins, self.settings.host_tracer_level)
             self._begin_compiles()
             if self.state == "recording" and self._xla_pending and self._xla.can_start():
                 # First who has the devices, then the profiler that could take them.
@@ -188,6 +195,28 @@ class Recording:
             self._collectors["stacks"] = {"used": False, "why": "could not start", "error": str(error)}
             if self.settings.stacks is True:
                 self.say(f"stacks are not sampled: {error}")
+
+    def _begin_power(self) -> None:
+        if not self._host.running or self.settings.power is False:
+            return
+        try:
+            self._collectors["power"] = self._power.start(self.settings.power_period_ms)
+        except Exception as error:
+            self._collectors["power"] = {"used": False, "why": "could not start", "error": str(error)}
+            if self.settings.power is True:
+                self.say(f"power is not sampled: {error}")
+
+    def _end_power(self) -> None:
+        if not self._power.running:
+            return
+        try:
+            about, self.document["overhead"]["power"], said = self._power.stop()
+        except Exception as error:
+            self.say(f"the power sampler did not stop cleanly: {error}")
+            return
+        self._collectors["power"] = about
+        for text in said:
+            self.say(text, "warning" if self.settings.power is True else "info")
 
     def _begin_probe(self) -> None:
         if not self._host.running or self.settings.probe is False:
@@ -287,6 +316,8 @@ class Recording:
             "host_tracer_level": self.settings.host_tracer_level,
             "start": clock_pair(),
         }
+        if isinstance(self._xla, PjrtProfiler):
+            self._collectors["xla"]["plugin"] = self._xla.plugin
         _native.set_step_marker(self._xla.step_marker())
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
@@ -456,6 +487,7 @@ class Recording:
         if not self._host.running:
             return
         self._end_evidence()
+        self._end_power()
         self._end_probe()
         self._end_cuda()
         try:

@@ -31,6 +31,9 @@ Fields (JSON; absent or null where nothing is known):
                                 cuda: chosen (why it has the devices), library, version, shared (CUPTI with others),
                                 holder (who had CUPTI before), os_threads (calls tell their thread), clock_offset_ns (of
                                 CUPTI's clock to CLOCK_REALTIME, within clock_width_ns), notes (what CUPTI refused)
+                                xla.plugin: the PJRT plugin {path, major, minor} whose profiler it was, absent where
+                                JAX's was. power: period_ms, devices [{index (NVML's), ordinal (CUDA's, null: not
+                                certain), uuid, name, power_limit_mw, lost}]
     files                       shard, xplane: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
@@ -43,7 +46,9 @@ Fields (JSON; absent or null where nothing is known):
                                 ignored: malformed, bad_token, replayed, late, rate_limited (null: not known); cuda:
                                 activities, calls, graph_nodes that were read, dropped (by CUPTI), buffers_refused,
                                 cut_buffers, no_memory, unknown_kinds, clamped, ranges_refused, late_ranges, cpu_ns; or
-                                ended: false where CUPTI did not give them back in time
+                                ended: false where CUPTI did not give them back in time; power: looks, postponed (to
+                                stay within its share), failed_calls, cpu_ns of wall_ns, of it open_cpu_ns for NVML's
+                                own start
     observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
                                 inside_ns, after_ns}, each at most 64 times from a step's start to the next one's;
                                 after: from when the files were written. null for a whole block

@@ -17,7 +17,9 @@ from typing import Any, Literal, TypeVar
 
 from xprof_py import _native
 from xprof_py.collectors import cuda as cuda_activity
+from xprof_py.collectors import power as power_sampling
 from xprof_py.collectors import stacks as stack_sampling
+from xprof_py.collectors.pjrt import loaded_plugins
 from xprof_py.collectors.xla import busy, is_importable
 from xprof_py.config import Backend, Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
@@ -25,15 +27,12 @@ from xprof_py.messages import remember_place, warn
 from xprof_py.observer import Stage, StepTimes
 from xprof_py.places import REACH_TIMEOUT_S, is_far, within
 from xprof_py.rank import settled_rank
-from xprof_py.recording import NOT_BUILT, Recording
+from xprof_py.recording import Recording
 from xprof_py.run_folder import RunFolder
 from xprof_py.window import Action, CaptureWindow, Phase
 
 # A program that is being interrupted wants to end: the work in flight gets this long.
 INTERRUPTED_DRAIN_S = 2.0
-
-# Collectors of this version that a capture can be told to use.
-_BUILT = ("xla", "stacks", "cuda", "probe")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -64,12 +63,16 @@ def capture(
             last, the block goes on unrecorded. None: the whole block.
         xla: XLA's profiler. "auto" uses it if the program uses JAX: it starts at once where JAX has its devices,
             else at the first compile or step after the program brought them up, never bringing them up itself; where
-            JAX is not even imported at the start, at the first step after it was. A trace of the program's own is
+            JAX is not even imported at the start, at the first step after it was. A program without JAX that has
+            loaded a PJRT plugin (torch_xla's, libtpu) is profiled by the plugin. A trace of the program's own is
             left alone and costs the capture its XLA part. True makes a missing JAX or a running trace an error. After
             XPROF_PY_XLA_LIMIT_S (600) it stops and annotations go on: XLA keeps all events in memory.
         stacks: sample the Python stacks of the launching threads, up to 100 times a second and at a cost of at most
             0.2 % of one core, as evidence for what no annotation explains. "auto": yes, where this Python allows it;
             True makes it an error where it does not.
+        power: sample power, energy, clocks and temperature of the NVIDIA GPUs that the process sees, every
+            XPROF_PY_POWER_PERIOD_MS (100), at no more than 1 % of one core. "auto": where NVML is installed; True makes
+            it an error where it is not, or has no device to ask, which is found out before the block.
         probe: exchange time stamps with the job's other hosts over UDP, which puts their clocks on one axis, at less
             than 0.1 % of one core. Process 0 answers at XPROF_PY_PROBE_ADDRESS (host:port), else at port 9473 of the
             coordinator's host. "auto": where the job has several processes on several hosts and an address is known;
@@ -80,7 +83,6 @@ def capture(
         backend: who has the devices. "cupti": this package's own collector, as ``cuda=True``; XLA's profiler, if
             used, then records the host alone. "xla": XLA's profiler. "auto": XLA's where JAX runs on the GPU, since
             it names the op of each kernel, else CUPTI; the run file says which and why.
-        power: not available in this version; True is an error.
         budget_bytes: most bytes of this process's shard; None: XPROF_PY_BUDGET_BYTES, [tool.xprof_py], 1 GiB.
         overwrite: replace what an earlier capture left in RUN; otherwise RUN in use is an error.
 
@@ -230,20 +232,15 @@ class Capture:
             directory = Path("/")
         backend = None if self._backend == "auto" else self._backend
         given: dict[str, object] = {"budget_bytes": self._budget_bytes, "backend": backend}
-        for name in _BUILT:
-            wanted = self._collectors[name]
+        for name, wanted in self._collectors.items():
             given[name] = None if wanted == "auto" else wanted
         return load_settings(given, os.environ, directory)
 
     def _claimed(self, settings: Settings) -> Recording:
         """The recording in a folder that is ours now; every configuration error is raised here."""
-        absent = tuple(name for name in self._collectors if name not in _BUILT)
-        for name in absent:
-            if self._collectors[name] is True:
-                raise CaptureError(f"{name}=True: {NOT_BUILT}")
         if settings.xla is True:
-            if not is_importable():
-                raise CaptureError("xla=True: JAX is not installed here")
+            if not is_importable() and not loaded_plugins():
+                raise CaptureError("xla=True: JAX is not installed here, and no PJRT plugin with a profiler is loaded")
             reason = busy()
             if reason:
                 raise CaptureError(f"xla=True: {reason}")
@@ -256,6 +253,8 @@ class Capture:
                 raise CaptureError(f"{asked}: {reason}")
         if settings.stacks is True and stack_sampling.unavailable():
             raise CaptureError(f"stacks=True: {stack_sampling.unavailable()}")
+        if settings.power is True and (reason := power_sampling.unavailable()):
+            raise CaptureError(f"power=True: {reason}")
         if settings.probe is True:
             planned = settings.probe_plan(settled_rank(os.environ), os.environ)
             if isinstance(planned, str):
@@ -264,7 +263,7 @@ class Capture:
         def claim() -> Recording:
             rank = settled_rank(os.environ)
             folder = RunFolder(self.path, settings.session, rank, settings.xla is not False)
-            recording = Recording(folder, settings, self._chosen(settings), absent)
+            recording = Recording(folder, settings, self._chosen(settings))
             try:
                 folder.claim(self._overwrite, recording.document)
             except OSError as error:

@@ -11,6 +11,8 @@
 int xpr_py_add_recorder(PyObject *module);
 int xpr_py_add_prober(PyObject *module);
 int xpr_py_add_cupti(PyObject *module);
+int xpr_py_add_power(PyObject *module);
+int xpr_py_add_pjrt(PyObject *module);
 int xpr_py_add_decode(PyObject *module);
 int xpr_py_add_chrome_json(PyObject *module);
 int xpr_py_add_kernels(PyObject *module); /* after decode: it makes Columns */

@@ -53,6 +53,7 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     xpr_bytes_free(&c->probes);
     c->exchanges_written = c->exchanges_dropped = 0;
     c->device_written = c->device_dropped_budget = c->device_dropped_error = 0;
+    c->power_written = c->power_dropped = 0;
     c->over_budget = c->removed = c->finished = false;
     c->reentered = c->hook_errors = c->noted_at_stop = 0;
     c->clock_interval_ns = ROUND_NS / 2;
@@ -307,16 +308,26 @@ static void add_device_batches(struct xpr_capture *c, struct xpr_device_batch *b
     }
 }
 
+static void add_power(struct xpr_capture *c, struct xpr_bytes *rows, bool context_written, bool insist) {
+    uint64_t count = rows->used / sizeof(struct xpr_power_record);
+    if (context_written && add_whole(c, XPR_CHUNK_POWER, rows, insist))
+        c->power_written += count;
+    else
+        c->power_dropped += count;
+    xpr_bytes_free(rows);
+}
+
 static void drain_round(struct xpr_capture *c, bool last) {
     size_t n;
     struct seen *seen = look(c, &n, last);
     if (!seen) return;
     /* After the heads and the samples: the strings that they mention are interned by now. */
-    struct xpr_bytes frames, stacks, samples, strings, schemas;
+    struct xpr_bytes frames, stacks, samples, power, strings, schemas;
     xpr_samples_take(&frames, &stacks, &samples);
     struct xpr_device_batch *device_batches = xpr_device_records_take();
     append(&c->frames, &frames);
     append(&c->stacks, &stacks);
+    xpr_power_rows_take(&power);
     xpr_strings_take(&strings, &schemas);
     append(&c->strings, &strings);
     append(&c->schemas, &schemas);
@@ -336,6 +347,7 @@ static void drain_round(struct xpr_capture *c, bool last) {
     add_samples(c, &samples, context_written, last);
     add_exchanges(c, last);
     add_device_batches(c, device_batches, context_written, last);
+    add_power(c, &power, context_written, last);
     add_losses(c, seen, n, last, last);
     retire(c, seen, n);
     free(seen);
@@ -397,6 +409,15 @@ static void add_collector(struct xpr_capture *c) {
     record.dropped_error += c->device_dropped_error;
     struct xpr_part part = {&record, sizeof record};
     xpr_writer_add(&c->writer, XPR_CHUNK_COLLECTOR, 0, &part, 1, true);
+}
+
+static void add_power_totals(struct xpr_capture *c) {
+    struct xpr_power_totals_record record;
+    if (!xpr_power_totals(&record)) return;
+    record.written = c->power_written;
+    record.dropped += c->power_dropped;
+    struct xpr_part part = {&record, sizeof record};
+    xpr_writer_add(&c->writer, XPR_CHUNK_POWER_TOTALS, 0, &part, 1, true);
 }
 
 struct xpr_end_record xpr_end_of(const struct xpr_capture *c, const struct xpr_report *totals) {
@@ -473,6 +494,7 @@ static void settle(struct xpr_capture *c) {
     xpr_samples_clear();
     xpr_exchanges_clear();
     xpr_device_records_clear();
+    xpr_power_rows_clear();
 }
 
 void *xpr_drain(void *capture) {
@@ -496,6 +518,7 @@ void *xpr_drain(void *capture) {
     add_sampler(c);
     add_prober(c);
     add_collector(c);
+    add_power_totals(c);
     add_end(c);
     bool removed = xpr_writer_close(&c->writer);
 

@@ -64,9 +64,11 @@ static void before_fork(void) {
     xpr_samples_lock();
     xpr_exchanges_lock();
     xpr_device_records_lock();
+    xpr_power_rows_lock();
 }
 
 static void after_fork_parent(void) {
+    xpr_power_rows_unlock();
     xpr_device_records_unlock();
     xpr_exchanges_unlock();
     xpr_samples_unlock();
@@ -81,6 +83,7 @@ static void after_fork_child(void) {
     xpr_samples_after_fork_child();
     xpr_exchanges_after_fork_child();
     xpr_device_records_after_fork_child();
+    xpr_power_rows_after_fork_child();
     if (capture.state != XPR_IDLE) {
         xpr_writer_close(&capture.writer);
         xpr_flight_free(&capture.flight);
@@ -145,6 +148,7 @@ int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *opti
     xpr_samples_reset();
     xpr_exchanges_reset();
     xpr_device_records_reset();
+    xpr_power_rows_reset();
     int error = xpr_writer_open(&capture.writer, path, options->budget_bytes, capture.ring_bytes);
     capture.rings_in_memory = 0;
     capture.rings_errno = 0;

@@ -32,7 +32,7 @@ from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.remote import Fetched, fetched
 from xprof_py.postprocess.readers.sources import Source
 
-STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies")
+STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies", "power")
 """Tables of every process that are written with a column `host`; rows refer to rows of the same host's tables."""
 
 

@@ -1,8 +1,8 @@
 """Two sequences of one kind of event, of two ranks, of which either may have lost some: which belong together?
 
 The events are equal by name, so the ends decide: a collective ends at about the same time everywhere, and between two
-collectives that both ranks saw the same time passes on both clocks, whatever their offset. The cheapest chain of pairs is
-found by dynamic programming:
+collectives that both ranks saw the same time passes on both clocks, whatever their offset. The cheapest chain of pairs
+is found by dynamic programming:
 
     a pair                                             gains PAIR
     an event of one rank that is skipped       GAP each

@@ -100,6 +100,7 @@ def together(xspace: Profile, shard: Profile) -> Profile:
         "stacks": shard["stacks"],
         "frames": shard["frames"],
         "clock_samples": shard["clock_samples"],
+        "power": _added(shard["power"], "time_ps", shift_ps),
         "diagnostics": shard["diagnostics"],
     }
     tables = dict(xspace.tables)

@@ -18,6 +18,7 @@ from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.shard_clock import TickMap, tick_map_of
 from xprof_py.postprocess.readers.shard_left import Rings, read_rings, segments_beside
+from xprof_py.postprocess.readers.shard_power import ShardPower
 from xprof_py.postprocess.readers.shard_probe import ShardProbe
 from xprof_py.postprocess.readers.shard_stacks import ShardStacks
 from xprof_py.postprocess.readers.sniff import require_regular
@@ -86,6 +87,7 @@ class _Shard:
     end: dict[str, int] | None = None
     stacks: ShardStacks = field(default_factory=ShardStacks)
     probe: ShardProbe = field(default_factory=ShardProbe)
+    power: ShardPower = field(default_factory=ShardPower)
     diagnostics: list[tuple[str, str, str, str, int, str]] = field(default_factory=list)
 
     def note(self, severity: str, code: str, place: str, count: int, message: str) -> None:
@@ -96,8 +98,8 @@ class _Shard:
 def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
-    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples and
-    diagnostics.
+    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples, power
+    and diagnostics.
     ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
     its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
     clock, budget_bytes, ring_bytes, totals, finished, was_doing.
@@ -263,6 +265,7 @@ def _read_cut_chunk(
     else:
         shard.stacks.take_cut(kind, body)
         shard.probe.take_cut(kind, body)
+        shard.power.take_cut(kind, body)
 
 
 def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any]) -> bool:
@@ -292,7 +295,7 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
         shard.end = dict.fromkeys(_END_FIELDS, 0)
         shard.end.update(zip(_END_FIELDS[:count], struct.unpack_from(f"<{count}q", body.data), strict=True))
     else:
-        return shard.stacks.take(kind, body) or shard.probe.take(kind, body)
+        return any(part.take(kind, body) for part in (shard.stacks, shard.probe, shard.power))
     return True
 
 
@@ -318,6 +321,7 @@ def _profile(shard: _Shard) -> Profile:
     line_of_tid = {tid: row for row, (_, tid, _) in enumerate(threads)}
     sampled = shard.stacks.tables(shard.strings, line_of_tid, tick_map.to_ps if tick_map else None, shard.note)
     clock_samples = shard.probe.table(shard.note)
+    power = shard.power.table(shard.strings, lambda at_ns: (at_ns - origin_ns) * 1000, shard.note)
     lines = schema.table(
         "lines",
         {
@@ -346,6 +350,7 @@ def _profile(shard: _Shard) -> Profile:
     }
     tables = {"lines": lines, "events": events, "args": args, "texts": texts, "diagnostics": diagnostics, **sampled}
     tables["clock_samples"] = clock_samples
+    tables["power"] = power
     return Profile(
         host=Path(shard.file).stem,
         origin_ns=origin_ns,

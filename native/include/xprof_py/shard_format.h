@@ -344,7 +344,7 @@ struct xpr_power_record {
     uint32_t temperature_c;
     uint32_t sm_clock_mhz, memory_clock_mhz;
     uint32_t busy_percent, memory_busy_percent; /* of NVML's sample period in which a kernel ran, memory was accessed */
-    uint32_t reserved;
+    uint32_t uuid; /* string id of the device's UUID as NVML writes it ("GPU-...") */
     uint64_t clock_reasons; /* nvmlClocksEventReasons bits */
     uint64_t memory_used_bytes;
 };
