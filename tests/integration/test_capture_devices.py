@@ -393,7 +393,7 @@ ctypes.CDLL(sys.argv[1])
 (plugin,) = _native.pjrt_plugins()
 assert plugin["profiler"] and plugin["major"] == 0 and plugin["minor"] > 50, plugin
 try:
-    _native.pjrt_start(plugin["path"], profile_options(2))
+    _native.pjrt_start(plugin["path"], profile_options(2, 1))
     print(json.dumps(["stopped", len(_native.pjrt_stop())]))
 except RuntimeError as error:
     print(json.dumps(["refused", str(error)]))

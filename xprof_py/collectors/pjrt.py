@@ -19,9 +19,9 @@ def loaded_plugins() -> list[dict[str, Any]]:
     return [plugin for plugin in _native.pjrt_plugins() if plugin["profiler"]]
 
 
-def profile_options(host_tracer_level: int) -> bytes:
+def profile_options(host_tracer_level: int, device_tracer_level: int) -> bytes:
     """tensorflow.ProfileOptions: version (5), host_tracer_level (2), device_tracer_level (3), enable_hlo_proto (7)."""
-    return bytes([5 << 3, 1, 2 << 3, host_tracer_level, 3 << 3, 1, 7 << 3, 1])
+    return bytes([5 << 3, 1, 2 << 3, host_tracer_level, 3 << 3, device_tracer_level, 7 << 3, 1])
 
 
 class PjrtProfiler:
@@ -32,21 +32,26 @@ class PjrtProfiler:
         self.plugin: dict[str, Any] = {}
         self._host_tracer_level = host_tracer_level
         self.running = False
+        self.has_devices = False
 
     def can_start(self) -> bool:
         """A plugin is loaded, so yes."""
         return True
 
-    def start(self, log_dir: str) -> None:
-        """Start the session; nothing is written to ``log_dir``. Raises XlaError with the words of every plugin."""
+    def start(self, log_dir: str, *, devices: bool = True) -> None:
+        """Start the session; nothing is written to ``log_dir``. Raises XlaError with the words of every plugin.
+
+        ``devices`` False: the host alone, as another collector has the devices.
+        """
         said = []
+        options = profile_options(self._host_tracer_level, int(devices))
         for plugin in self._plugins:
             try:
-                _native.pjrt_start(plugin["path"], profile_options(self._host_tracer_level))
+                _native.pjrt_start(plugin["path"], options)
             except RuntimeError as error:
                 said.append(f"{plugin['path']}: {error}")
             else:
-                self.plugin, self.running = plugin, True
+                self.plugin, self.running, self.has_devices = plugin, True, devices
                 return
         raise XlaError("; ".join(said))
 
