@@ -95,6 +95,7 @@ static void on_complete_v2(uint8_t *buffer, size_t bytes, size_t valid, void *ab
 
 static void on_graph_node(uint32_t number, const struct ct_graph_data *graph) {
     struct xpr_graph_node_record record = {.range = xpr_cupti_range_here()};
+    if (!s.cupti.graph_node_id) return; /* the child of a fork, which CUPTI may still call */
     if (s.cupti.graph_node_id(graph->node, &record.node) != CT_OK) return;
     if (number == CT_GRAPH_NODE_CLONED && s.cupti.graph_node_id(graph->original_node, &record.original) != CT_OK)
         record.original = 0;

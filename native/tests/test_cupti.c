@@ -500,6 +500,44 @@ static void a_full_file_is_counted(void) {
     CHECK(shard.totals.written == shard.activity_count + shard.call_count);
 }
 
+/* Whatever a program and CUPTI do: what CUPTI made is in the shard, or counted. */
+static void nothing_is_lost_uncounted(void) {
+    use("both");
+    uint64_t random = 88172645463325252u;
+    for (int round = 0; round < 60; round++) {
+        struct xpr_cupti_options options = usual;
+#define NEXT(most) /* xorshift64 */ \
+    (random ^= random << 13, random ^= random >> 7, random ^= random << 17, (uint32_t)(random % (most)))
+        options.buffer_bytes = 1024 + NEXT(8192);
+        options.buffers = 1 + NEXT(12);
+        options.flush_ns = 1000000 + NEXT(5000000);
+        fake.set("version", NEXT(2) ? 130500 : 130001);
+        fake.set("extra_bytes", NEXT(5) * 8);
+        fake.set("record_limit", NEXT(2) * NEXT(9));
+        int64_t made = fake.get("made"), dropped = fake.get("dropped");
+        begin_with(options);
+        const char *name = fake.name("k");
+        uint32_t pieces = NEXT(40);
+        for (uint32_t i = 0; i < pieces; i++) {
+            fake.set("hold_back", NEXT(3) == 0);
+            if (NEXT(4) == 0) fake.drop(NEXT(5));
+            if (NEXT(4) == 0) fake.sync(3, i, 1, 7, 10, NEXT(20));
+            if (NEXT(4) == 0) fake.memcpy_(1, 64, i, 0, 1, 8, NEXT(20), 10);
+            if (NEXT(4) == 0) fake.unknown();
+            fake.launches(name, 1 + 100 * i, NEXT(60), 1000);
+            if (NEXT(3) == 0) fake.give_back((int)NEXT(2));
+        }
+        fake.set("hold_back", 0);
+        fake.give_back(0);
+        end();
+        made = fake.get("made") - made;
+        dropped = fake.get("dropped") - dropped;
+        int64_t own_drops = dropped - (int64_t)shard.totals.dropped_buffers; /* what fake.drop said; `made` does not count it */
+        CHECK(shard.totals.dropped_source == (uint64_t)dropped && own_drops >= 0);
+        CHECK((int64_t)(shard.totals.written + shard.totals.unknown_kinds) + dropped - own_drops == made);
+    }
+}
+
 static void threads_that_cupti_does_not_tell_are_unknown(void) {
     use("both");
     fake.set("no_thread_ids", 1);
@@ -590,6 +628,7 @@ static void a_child_of_a_fork_calls_nothing(void) {
         /* The fake ends a child that calls it. */
         CHECK(!xpr_device_range_push(3));
         xpr_device_range_pop();
+        fake.graph_node(1, 2, 0); /* but may call us */
         CHECK(xpr_cupti_stop(1000000000, &report) && !report.ran);
         snprintf(path + strlen(path), 8, ".child");
         record();
@@ -691,6 +730,7 @@ int main(int count, char **arguments) {
     RUN(work_in_flight_is_kept_where_it_is_shared);
     RUN(work_in_flight_is_kept_where_we_are_alone);
     RUN(a_full_file_is_counted);
+    RUN(nothing_is_lost_uncounted);
     RUN(threads_that_cupti_does_not_tell_are_unknown);
     RUN(a_library_that_hangs_costs_no_more_than_the_budget);
     RUN(a_start_that_hangs_is_given_up);
