@@ -122,6 +122,10 @@ static void on_callback(void *user, uint32_t domain, uint32_t number, const void
 /* --- we call CUPTI ---------------------------------------------------------------------------------------------------- */
 
 static int enable(uint32_t kind) {
+    /* CUPTI tells of devices as the driver comes up, and of those that are there already only when it is asked to. */
+    if (kind == CT_KIND_DEVICE && s.shared && s.cupti.enable_and_dump_v2)
+        return s.cupti.enable_and_dump_v2(s.subscriber, kind, NULL);
+    if (kind == CT_KIND_DEVICE && !s.shared && s.cupti.enable_and_dump) return s.cupti.enable_and_dump(kind);
     return s.shared ? s.cupti.enable_v2(s.subscriber, kind, NULL) : s.cupti.enable(kind);
 }
 

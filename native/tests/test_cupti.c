@@ -7,9 +7,9 @@ static void every_record_is_in_the_shard(const char *variant, int64_t version, i
     use(variant);
     fake.set("version", version);
     fake.set("extra_bytes", extra_bytes);
+    fake.device(0, "NVIDIA H200", 132, 150754820096u); /* there before we are */
     begin();
     CHECK(report.os_threads && report.clock_width_ns >= 0 && report.totals.version == version);
-    fake.device(0, "NVIDIA H200", 132, 150754820096u);
     fake.device(1, "NVIDIA H200", 132, 150754820096u);
     const char *gemm = fake.name("gemm_fusion_dot"), *add = fake.name("loop_add_fusion");
     fake.call(1, 211, 1, 1000, 1900);
