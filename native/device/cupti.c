@@ -95,6 +95,7 @@ static void on_complete_v2(uint8_t *buffer, size_t bytes, size_t valid, void *ab
 
 static void on_graph_node(uint32_t number, const struct ct_graph_data *graph) {
     struct xpr_graph_node_record record = {.range = xpr_cupti_range_here()};
+    if (!s.cupti.graph_node_id) return; /* the child of a fork, which CUPTI may still call */
     if (s.cupti.graph_node_id(graph->node, &record.node) != CT_OK) return;
     if (number == CT_GRAPH_NODE_CLONED && s.cupti.graph_node_id(graph->original_node, &record.original) != CT_OK)
         record.original = 0;
@@ -121,6 +122,10 @@ static void on_callback(void *user, uint32_t domain, uint32_t number, const void
 /* --- we call CUPTI ---------------------------------------------------------------------------------------------------- */
 
 static int enable(uint32_t kind) {
+    /* CUPTI tells of devices as the driver comes up, and of those that are there already only when it is asked to. */
+    if (kind == CT_KIND_DEVICE && s.shared && s.cupti.enable_and_dump_v2)
+        return s.cupti.enable_and_dump_v2(s.subscriber, kind, NULL);
+    if (kind == CT_KIND_DEVICE && !s.shared && s.cupti.enable_and_dump) return s.cupti.enable_and_dump(kind);
     return s.shared ? s.cupti.enable_v2(s.subscriber, kind, NULL) : s.cupti.enable(kind);
 }
 

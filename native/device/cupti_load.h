@@ -31,6 +31,7 @@ struct xpr_cupti {
 
     int (*register_callbacks)(ct_request, ct_complete);
     int (*enable)(uint32_t kind);
+    int (*enable_and_dump)(uint32_t kind);
     int (*disable)(uint32_t kind);
     int (*next_record)(uint8_t *buffer, size_t valid, struct ct_record **);
     int (*dropped)(void *context, uint32_t stream, size_t *count);
@@ -43,6 +44,7 @@ struct xpr_cupti {
 
     int (*register_callbacks_v2)(ct_subscriber, ct_request_v2, ct_complete_v2);
     int (*enable_v2)(ct_subscriber, uint32_t kind, void *config);
+    int (*enable_and_dump_v2)(ct_subscriber, uint32_t kind, void *config);
     int (*disable_v2)(ct_subscriber, uint32_t kind, void *config);
     int (*next_record_v2)(ct_subscriber, uint8_t *buffer, size_t valid, struct ct_record **);
     int (*dropped_v2)(ct_subscriber, void *context, uint32_t stream, size_t *count);

@@ -17,7 +17,7 @@
 #include "device/cupti_abi.h"
 
 #define X __attribute__((visibility("default")))
-enum { KINDS = 64, DEPTH = 128, UNKNOWN = 60, MAX_HELD = 4096, CALLS = 2048 };
+enum { KINDS = 64, DEPTH = 128, UNKNOWN = 60, MAX_HELD = 4096, MAX_DEVICES = 16, CALLS = 2048 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static pid_t home;
@@ -51,6 +51,8 @@ static struct {
         bool shared;
     } kept[MAX_HELD];
     int kept_count;
+    struct ct_device devices[MAX_DEVICES];
+    unsigned device_count;
 } f;
 static _Thread_local uint64_t ids[DEPTH];
 static _Thread_local int depth;
@@ -220,6 +222,15 @@ static int set_kind(uint32_t kind, bool on) {
     return 0;
 }
 
+/* Enables, and tells of the devices that are there already. */
+static int dump(uint32_t kind) {
+    int result = set_kind(kind, true);
+    pthread_mutex_lock(&mu);
+    for (unsigned i = 0; !result && kind == CT_KIND_DEVICE && i < f.device_count; i++) PUT(CT_KIND_DEVICE, f.devices[i]);
+    pthread_mutex_unlock(&mu);
+    return result;
+}
+
 static int next_record(uint8_t *buffer, size_t valid, struct ct_record **record) {
     static _Thread_local int walked;
     walked = *record ? walked + 1 : 0;
@@ -271,6 +282,7 @@ X int cuptiActivityRegisterCallbacks(ct_request request, ct_complete complete) {
     return 0;
 }
 X int cuptiActivityEnable(uint32_t kind) { return check(false), set_kind(kind, true); }
+X int cuptiActivityEnableAndDump(uint32_t kind) { return check(false), dump(kind); }
 X int cuptiActivityDisable(uint32_t kind) { return check(false), set_kind(kind, false); }
 X int cuptiActivityGetNextRecord(uint8_t *b, size_t n, struct ct_record **r) { return next_record(b, n, r); }
 X int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count) {
@@ -316,6 +328,10 @@ X int cuptiActivityRegisterCallbacks_v2(ct_subscriber subscriber, ct_request_v2 
 X int cuptiActivityEnable_v2(ct_subscriber s, uint32_t kind, void *config) {
     (void)config;
     return check(true), s == &f ? set_kind(kind, true) : 1;
+}
+X int cuptiActivityEnableAndDump_v2(ct_subscriber s, uint32_t kind, void *config) {
+    (void)config;
+    return check(true), s == &f ? dump(kind) : 1;
 }
 X int cuptiActivityDisable_v2(ct_subscriber s, uint32_t kind, void *config) {
     (void)config;
@@ -538,12 +554,14 @@ X void fake_overhead(uint32_t kind, uint64_t start, uint64_t end) {
     pthread_mutex_unlock(&mu);
 }
 
+/* The driver finds a device as it comes up. CUPTI tells of it then, and later only who asks for what is there. */
 X void fake_device(uint32_t ordinal, const char *name, uint32_t multiprocessors, uint64_t memory_bytes) {
     struct ct_device d = {.kind = CT_KIND_DEVICE, .memory_bandwidth_kbs = 4800000000u, .memory_bytes = memory_bytes,
                           .core_clock_khz = 1980000, .multiprocessors = multiprocessors, .capability_major = 9, .id = ordinal,
                           .name = name};
     for (int i = 0; i < 16; i++) d.uuid[i] = (uint8_t)(16 * ordinal + (uint32_t)i);
     pthread_mutex_lock(&mu);
+    if (f.device_count < MAX_DEVICES) f.devices[f.device_count++] = d;
     PUT(CT_KIND_DEVICE, d);
     pthread_mutex_unlock(&mu);
 }
