@@ -211,9 +211,10 @@ def leave_xspace(began_ns, step_ns, kernel_ns, n):
 """
 
 
-def plugin_run(program, fakes, tmp_path, body, script="", **environment):
+def plugin_run(program, fakes, tmp_path, body, script="", plugin=PLUGIN, **environment):
+    (tmp_path / "planted.pb").write_bytes(b"\n\4\x12\2ab")  # a plane of that name, where the program plants no other
     return program(
-        STEPS + PLUGIN + body,
+        STEPS + plugin + body,
         PLUGIN=fakes("pjrt"),
         FAKE_PJRT=script,
         FAKE_PJRT_XSPACE=str(tmp_path / "planted.pb"),
@@ -335,11 +336,13 @@ def test_a_plugin_that_fails_costs_its_profile_alone(program, fakes, tmp_path, s
     assert "xplane" not in outcome.document()["files"]
 
 
-def test_an_empty_profile_of_one_nul_is_an_empty_file_and_no_error(program, fakes, tmp_path):
-    outcome = plugin_run(program, fakes, tmp_path, "with capture(RUN):\n    train(2)\n", "nul own")
-    assert outcome.document()["collectors"]["xla"]["used"] is True
-    assert outcome.xplane().read_bytes() == b""
-    assert outcome.stderr == ""
+@pytest.mark.parametrize("script", ["nul", "nul own"])
+def test_an_empty_profile_of_one_nul_is_no_file_and_said(program, fakes, tmp_path, script):
+    outcome = plugin_run(program, fakes, tmp_path, "with capture(RUN):\n    train(2)\n", script)
+    assert outcome.document()["collectors"]["xla"]["used"] is False
+    assert "pjrt.so traced nothing" in outcome.messages()
+    assert "xplane" not in outcome.document()["files"]
+    assert outcome.step_numbers() == [0, 1]
 
 
 def test_a_program_with_jax_is_left_to_jax(program, fakes, tmp_path):
@@ -351,9 +354,7 @@ def test_a_program_with_jax_is_left_to_jax(program, fakes, tmp_path):
 def test_a_plugin_that_comes_late_is_found_at_a_step(program, fakes, tmp_path):
     late = PLUGIN.replace('ctypes.CDLL(os.environ["PLUGIN"])\n', "")
     body = 'with capture(RUN):\n    train(2)\n    ctypes.CDLL(os.environ["PLUGIN"])\n    train(2)\n'
-    outcome = program(
-        STEPS + late + body, PLUGIN=fakes("pjrt"), PYTHONPATH=str(ROOT / "tests"), FAKE_PJRT_XSPACE=str(tmp_path / "no")
-    )
+    outcome = plugin_run(program, fakes, tmp_path, body, plugin=late)
     assert outcome.document()["collectors"]["xla"]["used"] is True
 
 

@@ -56,12 +56,15 @@ class PjrtProfiler:
         raise XlaError("; ".join(said))
 
     def stop(self) -> XlaResult:
-        """End the session. Raises XlaError: the events are lost."""
+        """End the session. Raises XlaError: the events are lost, or there are none."""
         self.running = False
         try:
-            return XlaResult(_native.pjrt_stop(), None)
+            content = _native.pjrt_stop()
         except RuntimeError as error:
             raise XlaError(f"{self.plugin['path']}: {error}") from error
+        if not content:
+            raise XlaError(f"{self.plugin['path']} traced nothing")
+        return XlaResult(content, None)
 
     def is_taking(self) -> bool:
         """Whether the session still takes events."""
