@@ -31,6 +31,11 @@ def is_copy(name: str) -> bool:
     return bool(_COPY.search(name) or _FILL.search(name))
 
 
+def is_fill(name: str) -> bool:
+    """Whether a device event sets memory to one value."""
+    return bool(_FILL.search(name))
+
+
 def class_of_copy(name: str, launched_by: str) -> str | None:
     """The class of a copy or fill, None where neither its name nor the call that launched it says the direction.
 
