@@ -28,7 +28,9 @@ Fields (JSON; absent or null where nothing is known):
                                 number, under which other hosts' shards know it), port (0: answers nobody),
                                 serve_error, peers [{address, error, sent, answered}].
                                 stacks: takes_gil, why frames could not be read from memory
-    files                       shard, xplane: names below RUN
+                                programs (where cuda is used): count, bytes, failed (times that JAX did not answer),
+                                left_out (past the limit)
+    files                       shard, xplane, programs: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,

@@ -19,7 +19,7 @@ from xprof_py.postprocess.join import host_names
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.join.device_planes import DevicePlanes, lane_order
-from xprof_py.postprocess.join.driver_calls import call_events, holds_call, starts_work
+from xprof_py.postprocess.join.driver_calls import call_events, outer_calls, starts_work
 from xprof_py.postprocess.join.launches import Launches, RunJoin
 from xprof_py.postprocess.join.nesting import innermost_around
 from xprof_py.postprocess.join.short_graphs import ShortGraphs, short_graphs
@@ -58,9 +58,8 @@ def join_device_launches(
     """
     ops = planes.ops
     enqueue = _enqueue_of(profile, events, planes)
-    calls = call_events(profile, events)
+    calls = outer_calls(events, call_events(profile, events))
     calls = calls[starts_work(events, calls)]
-    calls = calls[~_around_the_drivers(events, calls, planes.call)]
     enqueues = _enqueues(events)
     if not (planes.run_event >= 0).any():
         enqueues = enqueues[:0]
@@ -102,13 +101,6 @@ def join_device_launches(
     found.early_kernels = int((ops.start_ps[own] < launches.start_ps[ops.launch[own]]).sum())
     found.undirected = _direct_copies(events, planes)
     return found
-
-
-def _around_the_drivers(events: Events, calls: Int64, used: Int64) -> Bool:
-    """Calls of the runtime around the driver's own of the same id: with that one they are one launch."""
-    used = np.unique(used[used >= 0])
-    place = row_of(events.argument_of("correlation_id", used)[1], events.argument_of("correlation_id", calls)[1])
-    return (place >= 0) & holds_call(events, calls, used[np.maximum(place, 0)] if len(used) else calls)
 
 
 def _enqueues(events: Events) -> Int64:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from xprof_py.postprocess.hlo import kernel_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.join.nesting import innermost_around
 from xprof_py.postprocess.profile import Profile
@@ -32,11 +32,11 @@ def call_of(profile: Profile, events: Events, device_rows: Int64) -> Int64:
 def calls_of_work(profile: Profile, events: Events, device_rows: Int64) -> tuple[Int64, int]:
     """(per device event, -1: not asked, the call with its correlation id, -1 without; of how many nothing tells).
 
-    0 is no id. Where an id comes again (a counter that began anew, the runtime's call around the driver's), work is of
-    the last call of its id that had begun when it began itself, without one of the first. Where a call would so have
-    started several things, and one before it none, nothing tells whose they are.
+    0 is no id. Where an id comes again, because its counter began anew, work is of the last call of its id that had
+    begun when it began itself, without one of the first. Where a call would so have started several things, and one
+    before it none, nothing tells whose they are.
     """
-    calls = call_events(profile, events)
+    calls = outer_calls(events, call_events(profile, events))
     # No event is of row -1: it has no id.
     has_id, value = events.argument_of("correlation_id", device_rows)
     ids = events.argument_of("correlation_id", calls)[1]
@@ -56,7 +56,6 @@ def calls_of_work(profile: Profile, events: Events, device_rows: Int64) -> tuple
     alone = ~events.argument_of("cuda_graph_node_id", device_rows[rows])[0]
     several = np.bincount(mine[alone], minlength=len(calls)) > 1
     idle = (np.bincount(mine, minlength=len(calls)) == 0) & starts_work(events, calls)
-    idle[:-1] &= ~holds_call(events, calls[:-1], calls[1:])
     behind_idle = np.append(False, idle[:-1] & (ids[1:] == ids[:-1]))
     unclear = np.isin(ids, ids[several & behind_idle])[mine]
     out[rows[unclear]] = -1
@@ -73,11 +72,18 @@ def _last_begun(ids: Int64, begun: Int64, wanted: Int64, at: Int64) -> Int64:
     return np.maximum(before[len(ids) :] - 1, np.searchsorted(ids, wanted))
 
 
-def holds_call(events: Events, outer: Int64, inner: Int64) -> Bool:
-    """Per pair of calls whether the first is another one, of the runtime, around the second, of the driver."""
-    begun = events.start_ps[outer] <= events.start_ps[inner]
-    ended = events.end_ps[inner] <= events.end_ps[outer]
-    return np.asarray(begun & ended & (events.line[outer] == events.line[inner]) & (outer != inner), np.bool_)
+def outer_calls(events: Events, calls: Int64) -> Int64:
+    """The calls, in their order, without the driver's own inside a call of the runtime that has the same id."""
+    ids = events.argument_of("correlation_id", calls)[1]
+    _, group = distinct(ids, events.line[calls])
+    order = np.lexsort((-events.end_ps[calls], events.start_ps[calls], group))
+    # How far the calls before one, of its id and line, reach: by rank, so that groups can be told apart in one number.
+    end = np.unique(events.end_ps[calls], return_inverse=True)[1].reshape(-1)[order]
+    reach = group[order] * (len(calls) + 1) + end
+    before = np.concatenate(([-1], np.maximum.accumulate(reach)[:-1]))
+    inside = np.zeros(len(calls), np.bool_)
+    inside[order] = (before >= reach) & (ids[order] != 0)
+    return calls[~inside]
 
 
 def starts_work(events: Events, calls: Int64) -> Bool:

@@ -8,7 +8,7 @@ loops, and a sequence of kernels is laid over it in every way that fits. What al
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from xprof_py.postprocess.hlo.classes import COLLECTIVES
 from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
 from xprof_py.postprocess.profile import Profile
 
-NAMED, LIBRARY, COLLECTIVE, COPY = range(4)
-"""What an instruction's kernels are called: after it; as a library likes; as NCCL likes; they are copies."""
+NAMED, LIBRARY, COLLECTIVE = range(3)
+"""What an instruction's kernels are called: after it, as a library likes, as NCCL likes."""
 _SILENT = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
     | {
@@ -60,23 +60,28 @@ class Slot:
     kind: int
     plain: str
     needed: bool
+    several: bool = False
+    """It may launch several kernels, one after the other."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The slots of a program in the order of its schedule; ``loops``: those in [low, high) run any number of times.
+    """The slots of a program in the order of its schedule; ``loops``: (low, body, high) of those that may run again.
 
-    ``named``: per instruction of kind NAMED its plain name, of all that the program can execute.
+    A loop's condition [low, body) runs before its body [body, high), and once more. ``named``: per instruction of kind
+    NAMED that the program can execute its plain name; ``holds``: of fusions the stems of what is fused.
     """
 
     slots: tuple[Slot, ...]
-    loops: tuple[tuple[int, int], ...]
+    loops: tuple[tuple[int, int, int], ...]
     named: dict[int, str]
+    holds: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def candidates(self, kernels: frozenset[str]) -> dict[str, tuple[int, ...]]:
         """Per plain name of a kernel of the program (``kernels``: all of them) the instructions it can be of.
 
         An instruction that a kernel is named after launches that one; others of its stem share that of an equal one.
+        Where none has its name it is named after what is fused (a sort).
         """
         own = set(self.named.values()) & kernels
         out = {}
@@ -84,7 +89,7 @@ class LaunchPlan:
             of_stem = stem(kernel)
             mine = [op for op, name in self.named.items() if name == kernel]
             mine += [op for op, name in self.named.items() if stem(name) == of_stem and name not in own]
-            out[kernel] = tuple(sorted(mine))
+            out[kernel] = tuple(sorted(mine or (op for op, stems in self.holds.items() if of_stem in stems)))
         return out
 
 
@@ -129,17 +134,33 @@ class LaunchPlans:
             return LaunchPlan((), (), {})
         executed = [op for op in self._executed(program, int(entry)) if self._kind(op) == NAMED]
         named = {op: plain(self._names[self._name[op]]) for op in executed}
+        members = self._members(program)
+        holds = {
+            op: frozenset(stem(plain(self._names[self._name[inner]])) for inner in self._inside(op, members))
+            for op in executed
+            if self._opcode[op] == "fusion"
+        }
         slots: list[Slot] = []
-        loops: list[tuple[int, int]] = []
+        loops: list[tuple[int, int, int]] = []
         if int(entry) in self._scheduled:
-            self._walk(int(entry), True, slots, loops, depth=0)
-        return LaunchPlan(tuple(slots), tuple(loops), named)
+            self._walk(members, int(entry), True, slots, loops, depth=0)
+        return LaunchPlan(tuple(slots), tuple(loops), named, holds)
+
+    def _members(self, program: int) -> dict[int, list[int]]:
+        """The instructions of each of a program's computations."""
+        out: dict[int, list[int]] = {}
+        for op in np.flatnonzero(self._program == program).tolist():
+            out.setdefault(int(self._computation[op]), []).append(op)
+        return out
+
+    def _inside(self, op: int, members: dict[int, list[int]]) -> list[int]:
+        """What is fused in a fusion and computes something."""
+        inner = (i for computation in self._called.get(op, ()) for i in members.get(computation, ()))
+        return [i for i in inner if self._opcode[i] not in _SILENT]
 
     def _executed(self, program: int, entry: int) -> list[int]:
         """Instructions of the entry and of what it calls; those inside fusions and reductions execute nothing."""
-        members: dict[int, list[int]] = {}
-        for op in np.flatnonzero(self._program == program).tolist():
-            members.setdefault(int(self._computation[op]), []).append(op)
+        members = self._members(program)
         out: list[int] = []
         seen, waiting = {entry}, [entry]
         while waiting:
@@ -159,10 +180,16 @@ class LaunchPlans:
         head = opcode.removesuffix("-start")
         if head in COLLECTIVES:
             return COLLECTIVE
-        return COPY if head == "copy" else LIBRARY if opcode in _LIBRARY else NAMED
+        return LIBRARY if opcode in _LIBRARY else NAMED
 
     def _walk(
-        self, computation: int, needed: bool, slots: list[Slot], loops: list[tuple[int, int]], depth: int
+        self,
+        members: dict[int, list[int]],
+        computation: int,
+        needed: bool,
+        slots: list[Slot],
+        loops: list[tuple[int, int, int]],
+        depth: int,
     ) -> None:
         """Add the slots of a computation. One that calls itself, which HLO does not allow, ends at some depth."""
         for op in self._scheduled.get(computation, ()) if depth < 64 else ():
@@ -170,15 +197,18 @@ class LaunchPlans:
             if opcode == "while" and len(called) == 2:
                 # XLA names the body first; the condition runs before it, on the device only where it must.
                 low = len(slots)
-                self._walk(called[1], False, slots, loops, depth + 1)
-                self._walk(called[0], needed, slots, loops, depth + 1)
-                loops.append((low, len(slots)))
+                self._walk(members, called[1], False, slots, loops, depth + 1)
+                body = len(slots)
+                self._walk(members, called[0], needed, slots, loops, depth + 1)
+                loops.append((low, body, len(slots)))
             elif _holds_ops(opcode):
                 for inner in called:
-                    self._walk(inner, needed and opcode != "conditional", slots, loops, depth + 1)
+                    self._walk(members, inner, needed and opcode != "conditional", slots, loops, depth + 1)
             elif (kind := self._kind(op)) >= 0:
                 certain = needed and (opcode == "fusion" or _LIBRARY_CALL.match(self._target.get(op, "")) is not None)
-                slots.append(Slot(op, kind, plain(self._names[self._name[op]]), certain))
+                sorts = opcode == "sort" or any(self._opcode[i] == "sort" for i in self._inside(op, members))
+                several = kind != NAMED or sorts
+                slots.append(Slot(op, kind, plain(self._names[self._name[op]]), certain, several))
 
 
 def _holds_ops(opcode: str) -> bool:
@@ -186,23 +216,24 @@ def _holds_ops(opcode: str) -> bool:
 
 
 def kind_of_kernel(name: str, is_named: bool) -> int:
-    """The kind of the instructions that a kernel can be of; ``is_named``: one of the program has its name."""
+    """The kind of the instructions that a kernel can be of, -1 for none; ``is_named``: one has its name."""
     if is_named:
         return NAMED
     if kernel_names.is_copy(name):
-        stays = kernel_names.class_of_copy(name, "") in ("memory", None) and not kernel_names.is_fill(name)
-        return COPY if stays else -1
-    return COLLECTIVE if kernel_names.class_of_kernel(name, "") == "collective" else LIBRARY
+        return -1  # a fusion may be a copy as well: nothing tells
+    if kernel_names.class_of_kernel(name, "") == "collective":
+        return COLLECTIVE
+    return LIBRARY if kernel_names.is_library(name) else -1
 
 
-def lay_over(fits: Bool, several: Bool, needed: Bool, loops: tuple[tuple[int, int], ...]) -> Bool:
+def lay_over(fits: Bool, several: Bool, needed: Bool, loops: tuple[tuple[int, int, int], ...]) -> Bool:
     """Which kernel can be of which slot, in the best ways to lay a sequence of kernels over a plan.
 
     Args:
         fits: kernel i can be of slot j, by name; shape (kernels, slots).
         several: slots that may launch several kernels one after the other.
         needed: slots of which each that is passed over without a kernel counts 1 against a way.
-        loops: [low, high) of slots that may run again from the beginning.
+        loops: (low, body, high), as LaunchPlan has them.
 
     Returns an array of the shape of ``fits``: which pairs are part of a way with least counted against it, all kernels
     in order. All False where there is no way, or where it is too large to be laid out.
@@ -211,7 +242,7 @@ def lay_over(fits: Bool, several: Bool, needed: Bool, loops: tuple[tuple[int, in
     if not kernels or not slots or kernels * slots > _MOST_CELLS:
         return np.zeros_like(fits)
     before = np.concatenate(([0], np.cumsum(needed))).astype(np.int32)
-    at, behind = before[:-1], before[1:]  # counted before a slot, and up to behind it
+    at, behind = before[:-1], before[1:]  # counted up to a slot, and up to behind it
     ways = np.full((kernels, slots), _FAR, np.int32)
     ways[0] = np.where(fits[0], at, _FAR)
     for i in range(1, kernels):
@@ -219,11 +250,17 @@ def lay_over(fits: Bool, several: Bool, needed: Bool, loops: tuple[tuple[int, in
         step = np.full(slots, _FAR, np.int32)
         step[1:] = np.minimum.accumulate(last - behind)[:-1] + at[1:]
         step = np.where(several, np.minimum(step, last), step)
-        for low, high in loops:
+        for low, body, high in loops:
             again = (last[low:high] + before[high] - behind[low:high]).min(initial=_FAR)
             step[low:high] = np.minimum(step[low:high], again + at[low:high] - before[low])
+            left = (last[low:body] + before[body] - behind[low:body]).min(initial=_FAR)
+            step[high:] = np.minimum(step[high:], left + at[high:] - before[high])
         ways[i] = np.where(fits[i], np.minimum(step, _FAR), _FAR)
-    rest = before[-1] - behind
+    to_the_end = before[-1] - behind
+    for low, body, high in loops:
+        left = before[body] - behind[low:body] + before[-1] - before[high]
+        to_the_end[low:body] = np.minimum(to_the_end[low:body], left)
+    rest = to_the_end
     best = int((ways[-1] + rest).min())
     if best >= _FAR:
         return np.zeros_like(fits)
@@ -234,9 +271,11 @@ def lay_over(fits: Bool, several: Bool, needed: Bool, loops: tuple[tuple[int, in
         step = np.full(slots, _FAR, np.int32)
         step[:-1] = np.minimum.accumulate((following + at)[::-1])[::-1][1:] - behind[:-1]
         step = np.where(several, np.minimum(step, following), step)
-        for low, high in loops:
+        for low, body, high in loops:
             again = (following[low:high] + at[low:high] - before[low]).min(initial=_FAR)
             step[low:high] = np.minimum(step[low:high], again + before[high] - behind[low:high])
+            left = (following[high:] + at[high:] - before[high]).min(initial=_FAR)
+            step[low:body] = np.minimum(step[low:body], left + before[body] - behind[low:body])
         rest = np.minimum(step, _FAR)
         found[i] = fits[i] & (ways[i] + rest == best)
     return found
@@ -249,7 +288,7 @@ def ops_of_kernels(plan: LaunchPlan, fits: Bool) -> Int64:
     """
     out = np.full(len(fits), -1, np.int64)
     rows = np.flatnonzero(fits.any(axis=1))
-    several = np.array([slot.kind != NAMED for slot in plan.slots], np.bool_)
+    several = np.array([slot.several for slot in plan.slots], np.bool_)
     needed = np.array([slot.needed for slot in plan.slots], np.bool_)
     possible = lay_over(fits[rows], several, needed, plan.loops)
     if not possible.any():

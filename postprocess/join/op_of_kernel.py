@@ -146,11 +146,12 @@ class _OfProgram:
             key = said[low:high].tobytes()
             if key not in answers:
                 fits = self._fits(said[low:high])
-                answers[key] = ops_of_kernels(self.plan, fits), fits.any(axis=1)
-            rows, (ops, possible) = in_order[low:high], answers[key]
-            told = (ops >= 0) & (self.found[rows] < 0)
+                answers[key] = ops_of_kernels(self.plan, fits), np.asarray(fits.any(axis=1))
+            rows = in_order[low:high]
+            found, possible = answers[key]
+            told = (found >= 0) & (self.found[rows] < 0)
             self.how[rows[possible & ~told & (self.found[rows] < 0)]] = AMBIGUOUS
-            self.found[rows[told]] = ops[told]
+            self.found[rows[told]] = found[told]
             self.how[rows[told]] = np.where(in_graph[rows[told]], GRAPH_ORDER, ORDER)
 
     def _by_launch(self, rows: Int64, execution: Int64) -> Int64:

@@ -46,7 +46,7 @@ _TOTALS = (
 )
 KERNEL, MEMCPY, MEMSET, GRAPH, SYNC, OVERHEAD = range(1, 7)
 _NO_STRING = 0xFFFFFFFF
-_ALL_STREAMS = 0xFFFFFFFF
+_ALL_STREAMS = _NO_DEVICE = 0xFFFFFFFF
 _COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 """CUpti_ActivityMemcpyKind."""
 _BETWEEN = 10
@@ -87,9 +87,9 @@ class _Rows:
 
     def say(self, key: str, rows: Int64 | npt.NDArray[np.bool_], values: Array, kind: ArgKind = ArgKind.INT) -> None:
         """Argument ``key`` of ``rows`` (numbers of rows, or a mask)."""
-        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        if len(rows):
-            self.args[key] = (kind, rows, values.astype(np.int64))
+        chosen: Int64 = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
+        if len(chosen):
+            self.args[key] = (kind, chosen, values.astype(np.int64))
 
 
 @dataclass
@@ -360,6 +360,9 @@ class _DeviceRows:
         found, place = np.unique(keys, axis=0, return_inverse=True)
         lines = []
         for device, context, stream in found.tolist():
+            if device == _NO_DEVICE:
+                lines.append(self._line("/profiler:CUPTI", "waits", 0))
+                continue
             said = "all streams" if stream == _ALL_STREAMS else str(stream)
             name = f"Stream #{stream}" if work else f"not work, {said}"
             if len(self.contexts.get(device, ())) > 1:

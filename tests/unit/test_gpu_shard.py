@@ -76,6 +76,7 @@ def test_every_record_is_an_event_among_the_spans_of_its_thread_or_on_its_stream
     shard.copy(100, 130, copied, size=(5 << 32) + 1, stream=9)
     shard.fill(140, 141, 0, 64)
     shard.wait(150, 190, 3)
+    shard.wait(160, 170, 2, device=0xFFFFFFFF, context=0xFFFFFFFF, stream=0xFFFFFFFF)
     shard.overhead(300, 320, 1 << 16)
     profile = read_shard(shard.write(tmp_path / "0-77.xpr"))
     lines = [(row["plane"], row["name"], row["thread_id"], row["clock_domain"]) for row in profile["lines"].to_pylist()]
@@ -86,6 +87,7 @@ def test_every_record_is_an_event_among_the_spans_of_its_thread_or_on_its_stream
         ("/device:GPU:0", "not work, 7", None, "boot"),
         ("/device:GPU:0", "Stream #9", None, "boot"),
         ("/profiler:CUPTI", "overhead", None, "boot"),
+        ("/profiler:CUPTI", "waits", None, "boot"),
     ]
     assert profile.origin_ns == START_NS
     events = [
@@ -101,6 +103,7 @@ def test_every_record_is_an_event_among_the_spans_of_its_thread_or_on_its_stream
         (3, "Stream Sync", 150, 40),
         (4, "Memcpy HtoD (Pinned -> Device)", 100, 30),
         (5, "Buffer Flush", 300, 20),
+        (6, "Stream Wait Event", 160, 10),
     ]
     told = arguments(profile)
     assert told[1] == {"correlation_id": 1, "hlo_op": "gemm_fusion_dot.1", "nvtx_range": name}
@@ -299,7 +302,7 @@ def test_the_runtimes_call_around_the_drivers_is_one_launch(tmp_path: Path) -> N
     shard.launch("later", (60, 70), (100, 110))
     joined = shard.joined(tmp_path)
     assert steps_of(joined) == {"k": 1, "later": 1}
-    assert joined["launches"].num_rows == 2
+    assert [row["start_ps"] for row in joined["launches"].to_pylist()] == [10_000, 60_000]
     assert not {"launch_without_work", "correlation_id_again"} & set(said(joined))
 
 
