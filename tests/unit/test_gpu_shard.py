@@ -478,44 +478,6 @@ def test_without_ranges_and_programs_kernels_are_of_no_instruction_and_counted(t
 # --- together -------------------------------------------------------------------------------------------------------
 
 
-def test_the_breakdown_of_a_gpus_shard(tmp_path: Path) -> None:
-    """Two steps, a copy, a gemm and a reduction on another stream (docs/breakdown.md, "What a shard says of GPUs").
-
-    step 0 on the host [0, 100), step 1 [100, 200). The copy's call is [10, 20), it runs [30, 60). The gemm is launched
-    [20, 24) and runs [60, 160) on stream 7; NCCL's, launched [24, 30), runs [120, 200) on stream 8. Step 1 launches
-    [150, 160) a kernel that runs [260, 300).
-    """
-    shard = GpuShard(400)
-    for number in range(2):
-        shard.span(900, "train", number * 100, (number + 1) * 100, number=number)
-    copied = shard.call(10, 20, name="cuMemcpyHtoDAsync_v2")
-    shard.copy(30, 60, copied, size=4096, stream=9)
-    shard.launch("gemm", (20, 24), (60, 160))
-    shard.launch("ncclDevKernel_AllReduce", (24, 30), (120, 200), stream=8)
-    shard.launch("gemm", (150, 160), (260, 300))
-    joined = shard.joined(tmp_path)
-    assert broken(joined, breakdown.partial(joined)) == []
-    # Step 0 is (0, 200]. Until 30 nothing runs: the copy was launched by 20, of which 10 in its call and 10 before it,
-    # then 10 in time. The copy has 30, compute 100 (it wins over the collective), the collective 40 alone.
-    assert classes(joined, 0) == {
-        "unknown": 10,
-        "host": 10,
-        "device_wait": 10,
-        "host_device": 30,
-        "compute": 100,
-        "collective": 40,
-    }
-    # Step 1 is (200, 300]: its kernel was launched by 160, before the device was free at 200: 60 of waiting, 40 of work
-    assert classes(joined, 1) == {"device_wait": 60, "compute": 40}
-    (copy,) = joined["copies"].to_pylist()
-    assert (copy["bytes"], copy["direction"], copy["device"], copy["duration_ps"]) == (
-        4096,
-        "to_device",
-        "gpu:0",
-        30_000,
-    )
-
-
 def test_a_gpus_shard_is_analysed_to_the_end(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     shard = a_graph(nodes=True)
@@ -530,6 +492,16 @@ def test_a_gpus_shard_is_analysed_to_the_end(tmp_path: Path) -> None:
 def test_top_ops_name_the_instructions(tmp_path: Path) -> None:
     found = top_ops.finish(top_ops.partial(six_blocks().joined(tmp_path)), ("steady",)).to_pylist()
     assert sorted(row["op"] for row in found) == sorted(name for name, _, _ in BLOCKS)
+
+
+def test_xlas_ranges_are_evidence_of_dispatch_and_compiling(tmp_path: Path) -> None:
+    """The step's kernel was launched by 100: 40 compiling, 40 in a thunk of which 10 in the call, 20 of nothing."""
+    shard = GpuShard(400)
+    shard.span(900, "train", 0, 200, number=1)
+    shard.span(900, "XlaCompile:#module=jit_f,program_id=7#", 10, 50)
+    shard.span(900, "Thunk:#hlo_op=add.1#", 60, 100)
+    shard.launch("add_1", (90, 100), (100, 150))
+    assert classes(shard.joined(tmp_path), 1) == {"compute": 50, "compiler": 40, "host": 40, "unknown": 20}
 
 
 _WORK = st.tuples(
