@@ -43,6 +43,11 @@ def device_notes(planes: DevicePlanes, launches: DeviceLaunches | None, cpu_ops:
     if nameless:
         message = "ops of which the profile holds no HLO: their class is that of their names"
         notes.append(("note", "op_without_hlo", nameless, message))
+    if planes.without_program:
+        message = (
+            "kernels that nothing links to a program (no range of XLA around their launch): their ops are not known"
+        )
+        notes.append(("note", "kernel_without_program", planes.without_program, message))
     ambiguous = int(np.count_nonzero(ops.how == AMBIGUOUS))
     if ambiguous:
         message = "kernels that several instructions of their program can have launched, and nothing tells which"

@@ -69,6 +69,7 @@ class DevicePlanes:
     ``undirected``: copies whose direction nothing says yet; they have the class memory. ``run_event``: the event of
     `XLA Modules` that a run is, -1 on GPUs. ``unread``: (plane, reason) of planes with events that hold no device work
     known here; ``idle``: planes without events. ``unclear_calls``: ops whose correlation id does not tell their call.
+    ``without_program``: kernels that nothing links to one of the programs that there are.
     """
 
     ops: DeviceOps
@@ -78,6 +79,7 @@ class DevicePlanes:
     unread: list[tuple[str, str]]
     idle: list[str]
     unclear_calls: int = 0
+    without_program: int = 0
 
 
 def lane_order(device: str) -> tuple[str, int, str]:
@@ -149,6 +151,8 @@ class _Reader:
             devices=self.devices,
             how=how,
         )
+        copy = events.verdicts(kernel_names.is_copy)[events.name[rows]]
+        unlinked = self.on_gpu & (program < 0) & ~copy if self.profile["programs"].num_rows else np.zeros(0, np.bool_)
         self._set_leaves(ops, role == _Role.OPS)
         call = np.concatenate((self.call, self._add_bare_modules(ops, module)))
         undirected = np.concatenate((undirected, np.zeros(len(ops.event) - len(undirected), np.bool_)))
@@ -156,7 +160,16 @@ class _Reader:
         order = np.lexsort((ops.start_ps, ops.lane))
         ops.take(order)
         unread, idle = self._planes_without_lane()
-        return DevicePlanes(ops, call[order], undirected[order], run_event, unread, idle, self.unclear_calls)
+        return DevicePlanes(
+            ops,
+            call[order],
+            undirected[order],
+            run_event,
+            unread,
+            idle,
+            unclear_calls=self.unclear_calls,
+            without_program=int(np.count_nonzero(unlinked)),
+        )
 
     def _planes_without_lane(self) -> tuple[list[tuple[str, str]], list[str]]:
         unread, idle = [], []

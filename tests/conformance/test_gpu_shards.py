@@ -73,8 +73,8 @@ def test_a_graph_of_two_streams_is_one_launch_of_many_kernels(tmp_path: Path) ->
     joined = shard.joined(tmp_path)
     assert broken(joined, breakdown.partial(joined)) == []
     assert joined["runs"]["step"].to_pylist() == [0, 1]
-    # (0, 160]: 80 idle, of which 60 until the launch's end (20 in the call, of 40 nothing is known) and 20 in time; then
-    # 80 in which a kernel runs on one stream or the other.
+    # (0, 160]: 80 idle, of which 60 until the launch's end (20 in the call, of 40 nothing is known) and 20 in time.
+    # Then 80 in which a kernel runs on one stream or the other.
     assert classes(joined, 0) == {"unknown": 40, "host": 20, "device_wait": 20, "compute": 80}
     # (160, 260]: launched by 150, before the device was free: 20 of waiting, 80 of work.
     assert classes(joined, 1) == {"device_wait": 20, "compute": 80}
