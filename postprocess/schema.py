@@ -314,13 +314,15 @@ TABLES: dict[str, pa.Schema] = {
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
     # `run` is null for copies that belong to no program. `open_ps`: how long the op may have stayed open after its own
-    # event (BREAKDOWN.md 1), 0 if it did not.
+    # event (BREAKDOWN.md 1), 0 if it did not. `join`: how `hlo_op` was found: stated, graph_node, name, order,
+    # graph_order; where it is null, ambiguous (several instructions can be it) or none (join/op_of_kernel.py).
     "lanes": _schema(("device", pa.string()), ("ordinal", pa.int64())),
     "ops": _schema(
         ("event", pa.int64()),
         ("lane", pa.int32()),
         ("run", pa.int32(), True),
         ("hlo_op", pa.int32(), True),
+        ("join", _name),
         ("class", _name),
         ("leaf", pa.bool_()),
         ("start_ps", pa.int64()),

@@ -20,6 +20,7 @@ from xprof_py.collectors.cuda import STOP_TIMEOUT_S as CUDA_STOP_TIMEOUT_S
 from xprof_py.collectors.cuda import CudaCollector
 from xprof_py.collectors.drain import drain, fence
 from xprof_py.collectors.gc_pauses import GcPauses
+from xprof_py.collectors.hlo_modules import HloModules
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
 from xprof_py.collectors.pjrt import PjrtProfiler, loaded_plugins
@@ -58,7 +59,8 @@ class Recording:
         self._host_stopped = threading.Event()
         self._host = HostRecorder(settings, capture.get("seconds", 0.0))
         self._host_totals: dict[str, Any] | None = None
-        self._compiles = CompileListener(self.try_xla)
+        self._compiles = CompileListener(self._compiled)
+        self._programs = HloModules()
         self._stacks = StackSampler()
         self._power = PowerSampler()
         self._prober = ClockProber()
@@ -169,6 +171,12 @@ class Recording:
                 self._start_xla()
         finally:
             self._lock.release()
+
+    def _compiled(self) -> None:
+        """Called at each compile, on its thread: the program may have devices now, and a program that dies soon."""
+        self.try_xla()
+        if self._collectors.get("cuda", {}).get("used"):
+            self._programs.take_newest()
 
     def _begin_compiles(self) -> None:
         if not self._collectors["compiles"]["used"] and self._host.running:
@@ -529,6 +537,7 @@ class Recording:
         if self.when_host_stopped is not None:
             self.when_host_stopped()
         self._settle()
+        self._keep_programs()
         with self._lock:
             self.document["versions"] = versions()
         if "xplane" not in self.document["files"]:
@@ -582,6 +591,29 @@ class Recording:
                 self._collectors["xla"]["note"] = result.note
             if not result.reaches_end:
                 self.document["drained"] = False
+
+    def _keep_programs(self) -> None:
+        """Where GPUs were recorded the compiled programs say what the kernels are of."""
+        if not self._collectors.get("cuda", {}).get("used"):
+            return
+        found: dict[str, Any] = {"used": False, "why": "the program has none that JAX knows of"}
+        try:
+            self._programs.take_all()
+            if len(self._programs):
+                content = self._programs.xspace()
+                self.document["files"]["programs"] = self.folder.write_programs(content)
+                found = {"used": True, "count": len(self._programs), "bytes": len(content)}
+        except Exception as error:
+            found = {"used": False, "why": "lost", "error": str(error)}
+            self.say(f"the compiled programs are lost: {error}")
+        if self._programs.failed:
+            found["failed"] = self._programs.failed
+            self.say(f"JAX did not tell its compiled programs, {self._programs.failed} times asked", "info")
+        if self._programs.left_out:
+            found["left_out"] = self._programs.left_out
+            self.say(f"{self._programs.left_out} compiled programs are left out: they are larger than all may be")
+        with self._lock:
+            self._collectors["programs"] = found
 
     def _account_host(self) -> None:
         totals = self._host_totals

@@ -30,11 +30,12 @@ Fields (JSON; absent or null where nothing is known):
                                 stacks: takes_gil, why frames could not be read from memory.
                                 cuda: chosen (why it has the devices), library, version, shared (CUPTI with others),
                                 holder (who had CUPTI before), os_threads (calls tell their thread), clock_offset_ns (of
-                                CUPTI's clock to CLOCK_REALTIME, within clock_width_ns), notes (what CUPTI refused)
-                                xla.plugin: the PJRT plugin {path, major, minor} whose profiler it was, absent where
-                                JAX's was. power: period_ms, devices [{index (NVML's), ordinal (CUDA's, null: not
-                                certain), uuid, name, power_limit_mw, lost}]
-    files                       shard, xplane: names below RUN
+                                CUPTI's clock to CLOCK_REALTIME, within clock_width_ns), notes (what CUPTI refused).
+                                programs (where cuda is used): count, bytes, failed (times that JAX did not answer),
+                                left_out (past the limit). xla.plugin: the PJRT plugin {path, major, minor} whose
+                                profiler it was, absent where JAX's was. power: period_ms, devices [{index (NVML's),
+                                ordinal (CUDA's, null: not certain), uuid, name, power_limit_mw, lost}]
+    files                       shard, xplane, programs: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,

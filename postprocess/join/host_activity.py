@@ -94,7 +94,7 @@ class HostActivity:
         self._notes = events.verdicts(lambda n: n.startswith((host_names.END_MARKER, "ThreadpoolListener::")))
         self._is_await = events.verdicts(lambda n: n == host_names.AWAIT)
         self._by_name = np.array([int(host_names.evidence_of(n)) for n in events.names], np.int8)
-        self._by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names], np.int8)
+        self._by_user_name = np.array([int(host_names.span_evidence(n)) for n in events.names], np.int8)
         inline = events.having("hlo_op")[0]
         inline = inline[events.argument_of("run_id", inline)[0]]
         self._not_spans = np.sort(np.concatenate((inline, markers(events))), kind="stable")

@@ -16,7 +16,8 @@ from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.shard_clock import TickMap, tick_map_of
+from xprof_py.postprocess.readers.shard_clock import TickMap, realtime_map_of, tick_map_of
+from xprof_py.postprocess.readers.shard_devices import ShardDevices
 from xprof_py.postprocess.readers.shard_left import Rings, read_rings, segments_beside
 from xprof_py.postprocess.readers.shard_power import ShardPower
 from xprof_py.postprocess.readers.shard_probe import ShardProbe
@@ -88,6 +89,7 @@ class _Shard:
     stacks: ShardStacks = field(default_factory=ShardStacks)
     probe: ShardProbe = field(default_factory=ShardProbe)
     power: ShardPower = field(default_factory=ShardPower)
+    devices: ShardDevices = field(default_factory=ShardDevices)
     diagnostics: list[tuple[str, str, str, str, int, str]] = field(default_factory=list)
 
     def note(self, severity: str, code: str, place: str, count: int, message: str) -> None:
@@ -99,7 +101,7 @@ def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
     Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples, power
-    and diagnostics.
+    and diagnostics; with plane_args where it says what GPUs there are.
     ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
     its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
     clock, budget_bytes, ring_bytes, totals, finished, was_doing.
@@ -190,6 +192,7 @@ def _take_left(shard: _Shard) -> None:
         # A recorder that is gathering its segments has appended some of them: they are read once, from their own files.
         for taken in (shard.slots, shard.clock, shard.stacks.samples, shard.cut):
             taken.clear()
+        shard.devices.forget_records()
     for number, path in segments:
         try:
             content = np.fromfile(path, dtype=np.uint8)
@@ -266,6 +269,7 @@ def _read_cut_chunk(
         shard.stacks.take_cut(kind, body)
         shard.probe.take_cut(kind, body)
         shard.power.take_cut(kind, body)
+        shard.devices.take_cut(kind, body)
 
 
 def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any]) -> bool:
@@ -295,7 +299,7 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
         shard.end = dict.fromkeys(_END_FIELDS, 0)
         shard.end.update(zip(_END_FIELDS[:count], struct.unpack_from(f"<{count}q", body.data), strict=True))
     else:
-        return any(part.take(kind, body) for part in (shard.stacks, shard.probe, shard.power))
+        return any(part.take(kind, body) for part in (shard.stacks, shard.probe, shard.power, shard.devices))
     return True
 
 
@@ -333,6 +337,9 @@ def _profile(shard: _Shard) -> Profile:
             "clock_domain": [shard.boot_id] * len(threads),
         },
     )
+    tables = {"lines": lines, "events": events, "args": args, "texts": texts, **sampled, "clock_samples": clock_samples}
+    clock = realtime_map_of(shard.clock)
+    work_end_ps = shard.devices.add_to(tables, shard.strings, line_of_tid, PLANE, shard.boot_id, clock, shard.note)
     last_ps = int(tick_map.at_ps[-1]) if tick_map is not None else 0
     rows = list(zip(*shard.diagnostics, strict=True)) if shard.diagnostics else [()] * 6
     diagnostics = schema.table("diagnostics", dict(zip(schema.TABLES["diagnostics"].names, rows, strict=True)))
@@ -347,26 +354,29 @@ def _profile(shard: _Shard) -> Profile:
         "was_doing": shard.was_doing,
         "totals": shard.end or {},
         "probe": shard.probe.metadata(),
+        "gpu_collector": shard.devices.metadata(),
     }
-    tables = {"lines": lines, "events": events, "args": args, "texts": texts, "diagnostics": diagnostics, **sampled}
-    tables["clock_samples"] = clock_samples
     tables["power"] = power
+    tables["diagnostics"] = diagnostics
     return Profile(
         host=Path(shard.file).stem,
         origin_ns=origin_ns,
         capture_start_ps=0,
-        capture_end_ps=max(last_ps, end_ps),
+        capture_end_ps=max(last_ps, end_ps, work_end_ps),
         metadata=metadata,
     ).with_tables(**tables)
 
 
 def _threads(shard: _Shard) -> list[tuple[int, int, str]]:
-    """(index, tid, name) of every line: threads with a log, then those that were only sampled."""
+    """(index, tid, name) of every line: threads with a log, then those that were only sampled, or only called CUDA."""
     threads = [(index, tid, name) for index, (tid, name) in sorted(shard.threads.items())]
+    others = dict.fromkeys(shard.stacks.sampled_tids(), "sampled thread")
+    for tid in shard.devices.calling_tids():
+        others.setdefault(tid, "calling thread")
     recorded = {tid for _, tid, _ in threads}
-    only_sampled = [tid for tid in shard.stacks.sampled_tids() if tid not in recorded]
     last = max(shard.threads, default=-1)
-    return threads + [(last + 1 + i, tid, "sampled thread") for i, tid in enumerate(only_sampled)]
+    silent = [(tid, name) for tid, name in others.items() if tid not in recorded]
+    return threads + [(last + 1 + i, tid, name) for i, (tid, name) in enumerate(silent)]
 
 
 def _event_tables(shard: _Shard, tick_map: TickMap | None) -> tuple[pa.Table, pa.Table, pa.Table, int]:

@@ -50,6 +50,16 @@ _BESIDE_HOST = ("/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer", "/host:
 _PROGRAM_ID = re.compile(r"\((\d+)\)$")
 
 
+def read_programs_file(path: str | Path) -> pa.Table:
+    """The table programs of an XSpace, which need hold nothing else (a capture's `programs/`). Raises BadInputError."""
+    content = read_bytes(path, empty="is empty")
+    try:
+        columns = _native.decode_xspace(content)
+    except _native.DecodeError as error:
+        raise BadInputError(str(path), f"byte {error.offset}", error.reason) from error
+    return _XSpaceReader(str(path), content, columns).programs()
+
+
 def read_xspace(path: str | Path) -> Profile:
     """Read one XSpace file, plain or gzip.
 
