@@ -1,0 +1,49 @@
+/* The arguments of one NVTX event as the recorder takes them: its domain, its category, its payload.
+ *
+ *     domain            always, "default" where the event names none
+ *     category          its name, else its number
+ *     payload           of one number; of an array payload.0, payload.1, ...
+ *     payload.<field>   of a payload with a schema, nested ones with a further dot
+ *
+ * Everything is read at the call: a client's memory may be gone afterwards. What finds no place (more arguments than an event
+ * holds, unions, arrays of variable length, types wider than 64 bits) is counted. Colours are left out without a count. */
+#ifndef XPROF_PY_DEVICE_NVTX_ARGUMENTS_H
+#define XPROF_PY_DEVICE_NVTX_ARGUMENTS_H
+
+#include "device/nvtx_names.h"
+
+enum { XPR_NVTX_TEXTS = 256, XPR_NVTX_TEXT_BYTES = 48 };
+
+/* Short texts that one thread used lately, with their ids: a message that is not registered comes as text each time, and
+ * often again. Belongs to its thread. */
+struct xpr_nvtx_texts {
+    struct {
+        uint32_t capture, id;
+        uint8_t bytes;
+        char text[XPR_NVTX_TEXT_BYTES - 1];
+    } known[XPR_NVTX_TEXTS];
+};
+
+uint32_t xpr_nvtx_text_id(struct xpr_nvtx_texts *texts, uint32_t capture, const char *text, size_t bytes, int is_argument);
+
+struct xpr_nvtx_arguments {
+    uint32_t capture;
+    uint32_t message; /* string id of the name */
+    bool has_message;
+    uint16_t schema, count;
+    uint64_t left_out;
+    uint64_t kinds;
+    uint32_t keys[XPROF_PY_MAX_ARGUMENTS];
+    uint64_t values[XPROF_PY_MAX_ARGUMENTS];
+};
+
+/* Fills in `a` from an event's attributes (NULL: none) and payloads of the extension. Where neither names the event, its name
+ * is "(unnamed)". */
+void xpr_nvtx_read_event(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *texts, uint32_t capture,
+                         struct xpr_nvtx_domain *domain, const struct xpr_nvtx_attributes *attributes,
+                         const struct xpr_nvtx_payload *payloads, size_t payload_count);
+
+/* The same for an event of the default domain that has a name and nothing else. */
+void xpr_nvtx_read_message(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *texts, uint32_t capture, const char *message);
+
+#endif
