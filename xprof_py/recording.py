@@ -65,6 +65,7 @@ class Recording:
         self._xla_limit: threading.Timer | None = None
         self._xla_is_due = False
         self.when_xla_is_due: Callable[[], None] | None = None
+        self.when_xla_starts: Callable[[], None] | None = None
         self.when_host_stopped: Callable[[], None] | None = None
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
@@ -239,6 +240,8 @@ class Recording:
             "host_tracer_level": self.settings.host_tracer_level,
             "start": clock_pair(),
         }
+        if self.when_xla_starts is not None:
+            self.when_xla_starts()
         _native.set_step_marker(self._xla.step_marker())
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()

@@ -209,6 +209,7 @@ class Capture:
             "steps": None if self._steps is None else list(self._steps),
             "budget_bytes": settings.budget_bytes,
             "model_flops_per_token": settings.model_flops_per_token,
+            "step_pattern": settings.step_pattern,
         }
 
     def _settings(self) -> Settings:
@@ -272,6 +273,7 @@ class _OpenCapture:
             _slot.release()
             return
         self.recording.when_xla_is_due = self._step_listener_on
+        self.recording.when_xla_starts = _slot.go_first
         if self._window.begin() is Action.START:
             self.recording.start()
         if self._steps is not None or self.recording.awaits_devices():
@@ -432,6 +434,21 @@ class _Slot:
                 self._taken, self._open = False, None
                 self._closing = opened.recording if opened.recording.is_open else None
 
+    def go_first(self) -> None:
+        """XLA runs now: JAX takes its devices down at the interpreter's end, and what the capture does there is to come first."""
+        atexit.unregister(self.at_exit)
+        atexit.register(self.at_exit)
+
+    def end_open(self, kind: type[BaseException] | None) -> None:
+        opened = self._open
+        if opened is not None:
+            opened.close(kind)
+
+    def try_xla(self) -> None:
+        opened = self._open
+        if opened is not None:
+            opened.recording.try_xla()
+
     def at_exit(self) -> None:
         """The interpreter ends: stop what is open, and give files a bounded time."""
         opened = self._open
@@ -454,6 +471,16 @@ class _Slot:
 
 
 _slot = _Slot()
+
+
+def end_open_capture(kind: type[BaseException] | None) -> None:
+    """End the capture that is open, if any; ``kind``: of what ends it, KeyboardInterrupt for one in a hurry."""
+    _slot.end_open(kind)
+
+
+def try_xla_now() -> None:
+    """JAX may have been imported: an open capture listens to its compiles now, and starts XLA's profiler at the first."""
+    _slot.try_xla()
 
 
 def _raise_later(error: BaseException) -> None:

@@ -136,7 +136,7 @@ struct xpr_nvtx_payload {
 struct xpr_nvtx_schema_entry {
     uint64_t flags, type;
     const char *name, *description;
-    uint64_t array_detail; /* length of an array of fixed size */
+    uint64_t array_detail; /* of an array: its length, or what says it */
     uint64_t offset;       /* 0 in another entry than the first: right after the one before, aligned */
     const void *semantics, *reserved;
 };
@@ -161,7 +161,7 @@ struct xpr_nvtx_schema {
     void *extension;
 };
 
-enum { XPR_NVTX_SCHEMA_STATIC = 1 };
+enum { XPR_NVTX_SCHEMA_STATIC = 1, XPR_NVTX_SCHEMA_DYNAMIC };
 
 #define XPR_NVTX_ENTRY_POINTER 0x2u
 #define XPR_NVTX_ENTRY_FROM_BASE 0x4u
@@ -169,6 +169,7 @@ enum { XPR_NVTX_SCHEMA_STATIC = 1 };
 #define XPR_NVTX_ENTRY_ARRAY 0x70u
 #define XPR_NVTX_ENTRY_ARRAY_FIXED 0x10u
 #define XPR_NVTX_ENTRY_ARRAY_ZERO_ENDED 0x20u
+#define XPR_NVTX_ENTRY_ARRAY_LENGTH_IN 0x30u /* another entry, of which array_detail is the index */
 #define XPR_NVTX_ENTRY_HIDE 0x200u
 #define XPR_NVTX_ENTRY_MESSAGE 0x400u
 

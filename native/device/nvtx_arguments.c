@@ -125,76 +125,102 @@ static bool put_value(struct reading *r, const char *key, size_t key_bytes, uint
 
 static bool is_character(uint64_t type) { return type == XPR_NVTX_CHAR || type == XPR_NVTX_UCHAR || type == XPR_NVTX_CHAR8; }
 
-/* An array of predefined values: a text where they are characters, else each one that finds a place. */
+static bool put_layout(struct reading *r, char *key, size_t key_bytes, const struct xpr_nvtx_layout *layout, const char *base,
+                       size_t bytes, unsigned depth);
+
+/* One value of any type. False: it is counted as left out. */
+static bool put_any(struct reading *r, char *key, size_t key_bytes, uint64_t type, bool is_message, const char *from, size_t room,
+                    unsigned depth) {
+    if (type < XPR_NVTX_FIRST_SCHEMA)
+        return xpr_nvtx_bytes_of_type(type) <= room && put_value(r, key, key_bytes, type, is_message, from);
+    const struct xpr_nvtx_layout *layout = xpr_nvtx_layout_of(r->domain, type);
+    return layout && layout->bytes && layout->bytes <= room && put_layout(r, key, key_bytes, layout, from, layout->bytes, depth + 1);
+}
+
+/* An array: a text where it is of characters, else each value that finds a place. One of one value is that value. */
 static bool put_array(struct reading *r, char *key, size_t key_bytes, uint64_t type, bool is_message, const char *from,
-                      size_t count) {
-    size_t bytes = xpr_nvtx_bytes_of_type(type);
-    if (!bytes) return false;
+                      size_t room, size_t count, unsigned depth) {
     if (is_character(type)) {
-        put_text(r, key, key_bytes, is_message, from, strnlen(from, count < MOST_TEXT_BYTES ? count : MOST_TEXT_BYTES));
-        return true;
+        size_t most = room < MOST_TEXT_BYTES ? room : MOST_TEXT_BYTES;
+        put_text(r, key, key_bytes, is_message, from, strnlen(from, count < most ? count : most));
+        return count <= room;
     }
+    const struct xpr_nvtx_layout *layout = type < XPR_NVTX_FIRST_SCHEMA ? NULL : xpr_nvtx_layout_of(r->domain, type);
+    size_t one = layout ? layout->bytes : xpr_nvtx_bytes_of_type(type);
+    if (!one || count > room / one) return false;
     for (size_t i = 0; i < count; i++) {
         if (r->a->count == XPROF_PY_MAX_ARGUMENTS) {
             r->a->left_out += count - i;
             break;
         }
-        int more = snprintf(key + key_bytes, KEY_BYTES - key_bytes, ".%zu", i);
-        if (more < 0 || (size_t)more >= KEY_BYTES - key_bytes || !put_value(r, key, key_bytes + (size_t)more, type, false, from + i * bytes))
-            r->a->left_out++;
+        int more = count > 1 ? snprintf(key + key_bytes, KEY_BYTES - key_bytes, ".%zu", i) : 0;
+        bool fits = more >= 0 && (size_t)more < KEY_BYTES - key_bytes;
+        if (!fits || !put_any(r, key, key_bytes + (size_t)more, type, false, from + i * one, one, depth)) r->a->left_out++;
     }
-    key[key_bytes] = 0;
     return true;
 }
 
-static void put_layout(struct reading *r, char *key, size_t key_bytes, const struct xpr_nvtx_layout *layout, const char *base,
-                       size_t bytes, unsigned depth);
+/* The length of an array that another entry of its payload holds; SIZE_MAX: it does not. */
+static size_t length_in(const struct xpr_nvtx_layout *layout, size_t index, const char *base, size_t bytes) {
+    uint64_t length = 0;
+    if (index >= layout->count) return SIZE_MAX;
+    const struct xpr_nvtx_entry *entry = &layout->entries[index];
+    size_t one = xpr_nvtx_bytes_of_type(entry->type);
+    bool is_number = entry->type <= XPR_NVTX_U64 || entry->type == XPR_NVTX_SIZE;
+    if (entry->flags || !is_number || !one || entry->offset > bytes || bytes - entry->offset < one) return SIZE_MAX;
+    memcpy(&length, base + entry->offset, one); /* little-endian */
+    return length;
+}
 
 /* One field of a payload of `bytes` at `base`. False: it is counted as left out. */
-static bool put_field(struct reading *r, char *key, size_t key_bytes, const struct xpr_nvtx_entry *entry, const char *base,
-                      size_t bytes, unsigned depth) {
-    uint64_t flags = entry->flags;
+static bool put_field(struct reading *r, char *key, size_t key_bytes, const struct xpr_nvtx_layout *layout,
+                      const struct xpr_nvtx_entry *entry, const char *base, size_t bytes, unsigned depth) {
+    uint64_t flags = entry->flags, array = flags & XPR_NVTX_ENTRY_ARRAY;
     bool is_message = flags & XPR_NVTX_ENTRY_MESSAGE;
     if (flags & (XPR_NVTX_ENTRY_FROM_BASE | XPR_NVTX_ENTRY_FROM_HERE) || entry->offset > bytes) return false;
     const char *from = base + entry->offset;
     size_t room = bytes - entry->offset;
     if (flags & XPR_NVTX_ENTRY_POINTER) {
-        /* What it points to is as long as its type says; of an unknown length only a text that ends with 0 is read. */
+        /* What it points to is as long as its type and length say. */
         if (room < sizeof from) return false;
         memcpy(&from, from, sizeof from);
         if (!from) return true;
         room = SIZE_MAX;
     }
-    uint64_t array = flags & XPR_NVTX_ENTRY_ARRAY;
-    if (array == XPR_NVTX_ENTRY_ARRAY_ZERO_ENDED && is_character(entry->type)) {
-        put_text(r, key, key_bytes, is_message, from, strnlen(from, room < MOST_TEXT_BYTES ? room : MOST_TEXT_BYTES));
-        return true;
+    switch (array) {
+    case 0:
+        return put_any(r, key, key_bytes, entry->type, is_message, from, room, depth);
+    case XPR_NVTX_ENTRY_ARRAY_FIXED:
+        return put_array(r, key, key_bytes, entry->type, is_message, from, room, entry->length, depth);
+    case XPR_NVTX_ENTRY_ARRAY_ZERO_ENDED:
+        return is_character(entry->type) && put_array(r, key, key_bytes, entry->type, is_message, from, room, room, depth);
+    case XPR_NVTX_ENTRY_ARRAY_LENGTH_IN:
+        return put_array(r, key, key_bytes, entry->type, is_message, from, room, length_in(layout, entry->length, base, bytes),
+                         depth);
+    default:
+        return false;
     }
-    if (array && array != XPR_NVTX_ENTRY_ARRAY_FIXED) return false;
-    if (entry->type >= XPR_NVTX_FIRST_SCHEMA) {
-        const struct xpr_nvtx_layout *layout = array ? NULL : xpr_nvtx_layout_of(r->domain, entry->type);
-        if (!layout || !layout->is_fixed || depth >= MOST_NESTED || layout->bytes > room) return false;
-        put_layout(r, key, key_bytes, layout, from, layout->bytes, depth + 1);
-        return true;
-    }
-    size_t one = xpr_nvtx_bytes_of_type(entry->type);
-    if (!one || one > room) return false;
-    if (!array) return put_value(r, key, key_bytes, entry->type, is_message, from);
-    return entry->length <= room / one && put_array(r, key, key_bytes, entry->type, is_message, from, entry->length);
 }
 
-static void put_layout(struct reading *r, char *key, size_t key_bytes, const struct xpr_nvtx_layout *layout, const char *base,
+static bool is_shown(const struct xpr_nvtx_entry *entry) { return !entry->is_length && !(entry->flags & XPR_NVTX_ENTRY_HIDE); }
+
+static bool put_layout(struct reading *r, char *key, size_t key_bytes, const struct xpr_nvtx_layout *layout, const char *base,
                        size_t bytes, unsigned depth) {
+    if (!layout->is_read || depth > MOST_NESTED) return false;
+    size_t shown = 0;
+    for (size_t i = 0; i < layout->count; i++) shown += is_shown(&layout->entries[i]);
     for (size_t i = 0; i < layout->count; i++) {
         const struct xpr_nvtx_entry *entry = &layout->entries[i];
-        if (entry->flags & XPR_NVTX_ENTRY_HIDE) continue;
-        char *end = key + key_bytes;
-        size_t room = KEY_BYTES - key_bytes;
-        int more = entry->name ? snprintf(end, room, ".%s", entry->name) : snprintf(end, room, ".%zu", i);
-        if (more < 0 || (size_t)more >= room || !put_field(r, key, key_bytes + (size_t)more, entry, base, bytes, depth))
-            r->a->left_out++;
+        if (!is_shown(entry)) continue;
+        /* What holds one thing only to wrap it has a name that says nothing: a value within a field, an array of its own. */
+        bool is_wrapper = shown == 1 && (depth || entry->flags & XPR_NVTX_ENTRY_ARRAY);
+        int more = is_wrapper ? 0
+                   : entry->name ? snprintf(key + key_bytes, KEY_BYTES - key_bytes, ".%s", entry->name)
+                                 : snprintf(key + key_bytes, KEY_BYTES - key_bytes, ".%zu", i);
+        bool fits = more >= 0 && (size_t)more < KEY_BYTES - key_bytes;
+        if (!fits || !put_field(r, key, key_bytes + (size_t)more, layout, entry, base, bytes, depth)) r->a->left_out++;
     }
-    key[key_bytes] = 0;
+    return true;
 }
 
 static void put_payload(struct reading *r, const struct xpr_nvtx_payload *payload) {
@@ -204,11 +230,8 @@ static void put_payload(struct reading *r, const struct xpr_nvtx_payload *payloa
     if (!payload->payload) return;
     if (payload->schema >= XPR_NVTX_FIRST_SCHEMA) {
         const struct xpr_nvtx_layout *layout = xpr_nvtx_layout_of(r->domain, payload->schema);
-        if (!layout || !layout->is_fixed) {
-            r->a->left_out++;
-            return;
-        }
-        put_layout(r, key, key_bytes, layout, payload->payload, bytes == SIZE_MAX ? layout->bytes : bytes, 0);
+        size_t room = layout && bytes == SIZE_MAX ? layout->bytes : bytes;
+        if (!layout || !put_layout(r, key, key_bytes, layout, payload->payload, room, 0)) r->a->left_out++;
         return;
     }
     size_t one = xpr_nvtx_bytes_of_type(payload->schema);
@@ -222,7 +245,7 @@ static void put_payload(struct reading *r, const struct xpr_nvtx_payload *payloa
     } else if (bytes == one) {
         put_value(r, key, key_bytes, payload->schema, false, payload->payload);
     } else {
-        put_array(r, key, key_bytes, payload->schema, false, payload->payload, bytes / one);
+        put_array(r, key, key_bytes, payload->schema, false, payload->payload, bytes, bytes / one, 0);
     }
 }
 
@@ -270,8 +293,7 @@ static void put_message(struct reading *r, const struct xpr_nvtx_attributes *att
     a->has_message = true;
 }
 
-/* Schemas of events without structured payloads, as a label's state: by whether they have a category, by their number's kind. */
-static uint64_t plain_schemas[2][4];
+uint64_t xpr_nvtx_plain_schemas[2][4];
 
 static void settle_schema(struct xpr_nvtx_arguments *a, uint64_t *state) {
     uint64_t known = state ? __atomic_load_n(state, __ATOMIC_RELAXED) : 0;
@@ -329,7 +351,7 @@ void xpr_nvtx_read_event(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *te
         }
     }
     if (payloads) put_payloads(&r, payloads, payload_count);
-    end(&r, is_plain ? &plain_schemas[with_category][number] : NULL);
+    end(&r, is_plain ? &xpr_nvtx_plain_schemas[with_category][number] : NULL);
 }
 
 void xpr_nvtx_read_message(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *texts, uint32_t capture, const char *message) {
@@ -339,5 +361,5 @@ void xpr_nvtx_read_message(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *
         a->message = xpr_nvtx_text_id(texts, capture, message, strlen(message), 0);
         a->has_message = true;
     }
-    end(&r, &plain_schemas[0][0]);
+    end(&r, &xpr_nvtx_plain_schemas[0][0]);
 }

@@ -6,7 +6,7 @@
  *     payload.<field>   of a payload with a schema, nested ones with a further dot
  *
  * Everything is read at the call: a client's memory may be gone afterwards. What finds no place (more arguments than an event
- * holds, unions, arrays of variable length, types wider than 64 bits) is counted. Colours are left out without a count. */
+ * holds, unions, arrays without a length, types wider than 64 bits) is counted. Colours are left out without a count. */
 #ifndef XPROF_PY_DEVICE_NVTX_ARGUMENTS_H
 #define XPROF_PY_DEVICE_NVTX_ARGUMENTS_H
 
@@ -37,13 +37,33 @@ struct xpr_nvtx_arguments {
     uint64_t values[XPROF_PY_MAX_ARGUMENTS];
 };
 
+/* Schemas of events without structured payloads, as a label's state: by whether they have a category, by their number's kind. */
+extern uint64_t xpr_nvtx_plain_schemas[2][4];
+
 /* Fills in `a` from an event's attributes (NULL: none) and payloads of the extension. Where neither names the event, its name
  * is "(unnamed)". */
 void xpr_nvtx_read_event(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *texts, uint32_t capture,
                          struct xpr_nvtx_domain *domain, const struct xpr_nvtx_attributes *attributes,
                          const struct xpr_nvtx_payload *payloads, size_t payload_count);
 
-/* The same for an event of the default domain that has a name and nothing else. */
+/* The commonest event, a registered name in a domain and nothing else, when all its ids are known in the capture: its domain's
+ * id, and its schema and name; else 0. */
+static inline uint32_t xpr_nvtx_read_simple(uint32_t capture, const struct xpr_nvtx_domain *domain,
+                                            const struct xpr_nvtx_attributes *a, uint32_t *name, uint16_t *schema) {
+    if (a->bytes < sizeof *a || a->message_type != XPR_NVTX_MESSAGE_REGISTERED || !a->message.registered || a->category ||
+        a->payload_type != XPR_NVTX_PAYLOAD_NONE)
+        return 0;
+    const struct xpr_nvtx_label *label = a->message.registered;
+    uint64_t of_name = __atomic_load_n(&label->state, __ATOMIC_RELAXED);
+    uint64_t of_domain = __atomic_load_n(&domain->name.state, __ATOMIC_RELAXED);
+    uint64_t of_schema = __atomic_load_n(&xpr_nvtx_plain_schemas[0][0], __ATOMIC_RELAXED);
+    if (of_name >> 32 != capture || of_domain >> 32 != capture || of_schema >> 32 != capture) return 0;
+    *name = (uint32_t)of_name;
+    *schema = (uint16_t)of_schema;
+    return (uint32_t)of_domain;
+}
+
+/* As xpr_nvtx_read_event for an event of the default domain that has a name and nothing else. */
 void xpr_nvtx_read_message(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *texts, uint32_t capture, const char *message);
 
 #endif

@@ -21,41 +21,57 @@ static inline uint32_t recording(void) {
 
 enum { WIDE_BYTES = 1024 };
 
-#define WHILE_RECORDING(...)                \
-    uint32_t capture = recording();         \
-    if (__builtin_expect(capture != 0, 0)) { \
-        struct xpr_nvtx_said said = {__VA_ARGS__};
+#define SAID(...) (&(struct xpr_nvtx_said){__VA_ARGS__})
 
-#define AS_UTF8(wide)      \
+#define AS_UTF8(wide)        \
     char narrow[WIDE_BYTES]; \
     xpr_nvtx_narrow(narrow, sizeof narrow, (wide) ? (wide) : L"")
 
-static void mark_ex(const attributes *a) { WHILE_RECORDING(.attributes = a) xpr_nvtx_mark(capture, &said); } }
-static void mark_a(const char *text) { WHILE_RECORDING(.message = text) xpr_nvtx_mark(capture, &said); } }
-static void mark_w(const wchar_t *text) { if (recording()) { AS_UTF8(text); mark_a(narrow); } }
-static void domain_mark(domain *d, const attributes *a) { WHILE_RECORDING(d, a) xpr_nvtx_mark(capture, &said); } }
+static void mark_ex(const attributes *a) {
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_mark(capture, SAID(.attributes = a));
+}
+static void mark_a(const char *text) {
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_mark(capture, SAID(.message = text));
+}
+static void mark_w(const wchar_t *text) {
+    if (!recording()) return;
+    AS_UTF8(text);
+    mark_a(narrow);
+}
+static void domain_mark(domain *d, const attributes *a) {
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_mark(capture, SAID(.domain = d, .attributes = a));
+}
 static void mark_payload(domain *d, const payload *p, size_t n) {
-    WHILE_RECORDING(.domain = d, .payloads = p, .payload_count = n) xpr_nvtx_mark(capture, &said); }
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_mark(capture, SAID(.domain = d, .payloads = p, .payload_count = n));
 }
 
 static int push_ex(const attributes *a) {
-    WHILE_RECORDING(.attributes = a) xpr_nvtx_push(capture, &said); }
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_push(capture, SAID(.attributes = a));
     return XPR_NVTX_NO_LEVEL;
 }
 static int push_a(const char *text) {
-    WHILE_RECORDING(.message = text) xpr_nvtx_push(capture, &said); }
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_push(capture, SAID(.message = text));
     return XPR_NVTX_NO_LEVEL;
 }
 static int push_w(const wchar_t *text) {
-    if (recording()) { AS_UTF8(text); push_a(narrow); }
-    return XPR_NVTX_NO_LEVEL;
+    if (!recording()) return XPR_NVTX_NO_LEVEL;
+    AS_UTF8(text);
+    return push_a(narrow);
 }
 static int domain_push(domain *d, const attributes *a) {
-    WHILE_RECORDING(d, a) xpr_nvtx_push(capture, &said); }
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_push(capture, SAID(.domain = d, .attributes = a));
     return XPR_NVTX_NO_LEVEL;
 }
 static int push_payload(domain *d, const payload *p, size_t n) {
-    WHILE_RECORDING(.domain = d, .payloads = p, .payload_count = n) xpr_nvtx_push(capture, &said); }
+    uint32_t capture = recording();
+    if (capture) xpr_nvtx_push(capture, SAID(.domain = d, .payloads = p, .payload_count = n));
     return XPR_NVTX_NO_LEVEL;
 }
 
@@ -68,13 +84,26 @@ static int pop_payload(domain *d, const payload *p, size_t n) {
 static int domain_pop(domain *d) { return pop_payload(d, NULL, 0); }
 static int pop(void) { return pop_payload(NULL, NULL, 0); }
 
-static uint64_t start_ex(const attributes *a) { WHILE_RECORDING(.attributes = a) return xpr_nvtx_start(capture, &said); } return 0; }
-static uint64_t start_a(const char *text) { WHILE_RECORDING(.message = text) return xpr_nvtx_start(capture, &said); } return 0; }
-static uint64_t start_w(const wchar_t *text) { if (!recording()) return 0; AS_UTF8(text); return start_a(narrow); }
-static uint64_t domain_start(domain *d, const attributes *a) { WHILE_RECORDING(d, a) return xpr_nvtx_start(capture, &said); } return 0; }
+static uint64_t start_ex(const attributes *a) {
+    uint32_t capture = recording();
+    return capture ? xpr_nvtx_start(capture, SAID(.attributes = a)) : 0;
+}
+static uint64_t start_a(const char *text) {
+    uint32_t capture = recording();
+    return capture ? xpr_nvtx_start(capture, SAID(.message = text)) : 0;
+}
+static uint64_t start_w(const wchar_t *text) {
+    if (!recording()) return 0;
+    AS_UTF8(text);
+    return start_a(narrow);
+}
+static uint64_t domain_start(domain *d, const attributes *a) {
+    uint32_t capture = recording();
+    return capture ? xpr_nvtx_start(capture, SAID(.domain = d, .attributes = a)) : 0;
+}
 static uint64_t start_payload(domain *d, const payload *p, size_t n) {
-    WHILE_RECORDING(.domain = d, .payloads = p, .payload_count = n) return xpr_nvtx_start(capture, &said); }
-    return 0;
+    uint32_t capture = recording();
+    return capture ? xpr_nvtx_start(capture, SAID(.domain = d, .payloads = p, .payload_count = n)) : 0;
 }
 
 /* Also without a capture: a range that began in one has a place to give back. */

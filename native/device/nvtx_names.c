@@ -144,16 +144,13 @@ static size_t place_of(struct xpr_nvtx_domain *domain, const struct xpr_nvtx_sch
     *alignment = bytes ? bytes : 1;
     if (!bytes && entry->type >= XPR_NVTX_FIRST_SCHEMA) {
         const struct xpr_nvtx_layout *layout = xpr_nvtx_layout_of(domain, entry->type);
-        bytes = layout && layout->is_fixed ? layout->bytes : 0;
-        *alignment = bytes ? layout->alignment : 1;
+        bytes = layout ? layout->bytes : 0;
+        *alignment = layout ? layout->alignment : 1;
     }
-    bool is_inline_array = (entry->flags & XPR_NVTX_ENTRY_ARRAY) == XPR_NVTX_ENTRY_ARRAY_FIXED &&
-                           !(entry->flags & XPR_NVTX_ENTRY_POINTER);
-    if (is_inline_array && entry->array_detail) {
-        if (bytes > SIZE_MAX / 2 / entry->array_detail) return 0;
-        bytes *= entry->array_detail;
-    }
-    return bytes;
+    uint64_t array = entry->flags & XPR_NVTX_ENTRY_POINTER ? 0 : entry->flags & XPR_NVTX_ENTRY_ARRAY;
+    if (array && array != XPR_NVTX_ENTRY_ARRAY_FIXED) return 0;
+    if (array && (!entry->array_detail || bytes > SIZE_MAX / 2 / entry->array_detail)) return 0;
+    return array ? bytes * entry->array_detail : bytes;
 }
 
 uint64_t xpr_nvtx_register_schema(struct xpr_nvtx_domain *domain, const struct xpr_nvtx_schema *schema) {
@@ -164,9 +161,10 @@ uint64_t xpr_nvtx_register_schema(struct xpr_nvtx_domain *domain, const struct x
     uint64_t id = mask & XPR_NVTX_HAS_SCHEMA_ID ? schema->id : 0;
     if (!id) id = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
     bool has_entries = mask & XPR_NVTX_HAS_ENTRIES && mask & XPR_NVTX_HAS_ENTRY_COUNT && schema->entries;
-    bool is_fixed = mask & XPR_NVTX_HAS_TYPE && schema->type == XPR_NVTX_SCHEMA_STATIC && has_entries &&
-                    schema->entry_count <= MOST_ENTRIES;
-    size_t count = is_fixed ? schema->entry_count : 0, names = 0;
+    bool is_static = mask & XPR_NVTX_HAS_TYPE && schema->type == XPR_NVTX_SCHEMA_STATIC;
+    bool is_dynamic = mask & XPR_NVTX_HAS_TYPE && schema->type == XPR_NVTX_SCHEMA_DYNAMIC;
+    bool is_read = (is_static || is_dynamic) && has_entries && schema->entry_count <= MOST_ENTRIES;
+    size_t count = is_read ? schema->entry_count : 0, names = 0;
     for (size_t i = 0; i < count; i++) names += schema->entries[i].name ? strlen(schema->entries[i].name) + 1 : 0;
     struct known *mine = calloc(1, sizeof *mine);
     struct xpr_nvtx_layout *layout = calloc(1, sizeof *layout + count * sizeof *layout->entries + names);
@@ -195,11 +193,17 @@ uint64_t xpr_nvtx_register_schema(struct xpr_nvtx_domain *domain, const struct x
             name += strlen(name) + 1;
         }
     }
-    layout->is_fixed = is_fixed;
+    for (size_t i = 0; i < count; i++) {
+        struct xpr_nvtx_entry *entry = &layout->entries[i];
+        if ((entry->flags & XPR_NVTX_ENTRY_ARRAY) == XPR_NVTX_ENTRY_ARRAY_LENGTH_IN && entry->length < count)
+            layout->entries[entry->length].is_length = true;
+    }
+    layout->is_read = is_read;
     layout->count = count;
-    layout->bytes = mask & XPR_NVTX_HAS_STATIC_BYTES && schema->static_bytes
-                        ? schema->static_bytes
-                        : (end + layout->alignment - 1) / layout->alignment * layout->alignment;
+    if (is_static && is_read && mask & XPR_NVTX_HAS_STATIC_BYTES && schema->static_bytes)
+        layout->bytes = schema->static_bytes;
+    else if (is_static && is_read && is_placed)
+        layout->bytes = (end + layout->alignment - 1) / layout->alignment * layout->alignment;
     *mine = (struct known){.id = id, .domain = xpr_nvtx_domain_of(domain), .what = SCHEMA, .as.layout = layout};
     add(mine);
     return id;

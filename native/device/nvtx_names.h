@@ -43,15 +43,18 @@ void xpr_nvtx_name_thread(uint32_t os_tid, const char *name);
 const char *xpr_nvtx_thread_name(uint32_t os_tid);
 
 struct xpr_nvtx_entry {
-    uint64_t flags, type, offset;
-    size_t length; /* of an array of fixed size */
+    uint64_t flags, type;
+    size_t offset; /* SIZE_MAX: depends on the length of an array before it */
+    size_t length; /* of an array of fixed size; where another entry holds it, that one's place */
     const char *name;
+    bool is_length; /* of another entry's array */
 };
 
-/* A schema of fixed layout with every offset worked out; `is_fixed` false: of another kind, with no entries. */
+/* A schema with its offsets worked out. `is_read` false: a union, for example, of which nothing is read. */
 struct xpr_nvtx_layout {
-    bool is_fixed;
-    size_t bytes, alignment, count;
+    bool is_read;
+    size_t bytes; /* 0: depends on the payload */
+    size_t alignment, count;
     struct xpr_nvtx_entry entries[];
 };
 

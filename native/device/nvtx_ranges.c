@@ -84,38 +84,44 @@ static inline void read_said(struct xpr_nvtx_arguments *a, struct thread *thread
                             said->payloads, said->payload_count);
 }
 
-static struct xprof_py_event event_of(const struct xpr_nvtx_arguments *a) {
-    return (struct xprof_py_event){.name = a->message, .schema = a->schema, .count = a->count, .values = a->values};
+static inline struct xprof_py_event recorded(const struct range *range) {
+    return (struct xprof_py_event){
+        .name = range->name, .schema = range->schema, .count = range->count, .values = range->more ? range->more : range->few};
 }
 
 /* Begins a range into `range`. */
-static void begin(struct range *range, const struct xpr_nvtx_arguments *a, struct xpr_nvtx_domain *domain) {
-    uint64_t *more = NULL;
-    uint16_t schema = a->schema, count = a->count;
-    if (count > FEW) {
-        more = malloc(count * sizeof *more);
-        if (!more) {
-            table()->leave_out(count);
-            schema = count = 0;
-        }
-    }
-    memcpy(more ? more : range->few, a->values, count * sizeof *a->values);
-    range->domain = domain;
-    range->more = more;
-    range->name = a->message;
-    range->schema = schema;
-    range->count = count;
+static inline void begin(struct range *range, struct thread *thread, const struct xpr_nvtx_said *said) {
+    uint32_t capture = thread->capture;
+    range->domain = said->domain;
+    range->more = NULL;
     range->launches = false;
-    struct xprof_py_event event = {.name = a->message, .schema = schema, .count = count, .values = a->values};
-    range->span = table()->enter(a->capture, &event);
+    uint32_t id = said->attributes && !said->payload_count
+                      ? xpr_nvtx_read_simple(capture, xpr_nvtx_domain_of(said->domain), said->attributes, &range->name, &range->schema)
+                      : 0;
+    if (__builtin_expect(id != 0, 1)) {
+        range->few[0] = id;
+        range->count = 1;
+    } else {
+        struct xpr_nvtx_arguments a;
+        read_said(&a, thread, said);
+        range->name = a.message;
+        range->schema = a.schema;
+        range->count = a.count;
+        if (a.count > FEW) range->more = malloc(a.count * sizeof *range->more);
+        if (a.count > FEW && !range->more) {
+            table()->leave_out(a.count);
+            range->schema = range->count = 0;
+        }
+        for (unsigned i = 0; i < range->count; i++) (range->more ? range->more : range->few)[i] = a.values[i];
+    }
+    struct xprof_py_event event = recorded(range);
+    range->span = table()->enter(capture, &event);
 }
 
-static void finish(struct range *range, size_t payload_count) {
-    struct xprof_py_event event = {
-        .name = range->name, .schema = range->schema, .count = range->count, .values = range->more ? range->more : range->few};
+static inline void finish(struct range *range, size_t payload_count) {
+    struct xprof_py_event event = recorded(range);
     table()->leave(range->span, &event);
-    free(range->more);
-    range->more = NULL;
+    if (__builtin_expect(range->more != NULL, 0)) free(range->more);
     if (__builtin_expect(payload_count > 0, 0)) table()->leave_out(payload_count);
 }
 
@@ -129,40 +135,58 @@ static bool has_room(struct thread *thread) {
     return true;
 }
 
+/* One that finds no room: begun and never ended for the recorder, which counts it so. */
+static __attribute__((noinline)) void begin_beyond(struct thread *thread, const struct xpr_nvtx_said *said) {
+    struct range range;
+    begin(&range, thread, said);
+    free(range.more);
+}
+
 void xpr_nvtx_push(uint32_t capture, const struct xpr_nvtx_said *said) {
     struct thread *thread = here(capture);
     if (!thread) return;
-    struct xpr_nvtx_arguments a;
-    read_said(&a, thread, said);
     if (__builtin_expect(thread->beyond || !has_room(thread), 0)) {
-        /* Begun and never ended for the recorder, which counts it so. */
-        struct xprof_py_event event = event_of(&a);
-        table()->enter(capture, &event);
+        begin_beyond(thread, said);
         thread->beyond++;
         return;
     }
     struct range *range = &thread->open[thread->depth];
-    begin(range, &a, said->domain);
-    if (__builtin_expect(said->domain && said->domain->is_xla, 0)) range->launches = table()->begin_launches(a.message);
+    begin(range, thread, said);
+    if (__builtin_expect(said->domain && said->domain->is_xla, 0)) range->launches = table()->begin_launches(range->name);
     thread->depth++;
+}
+
+static void pop_below(struct thread *thread, struct xpr_nvtx_domain *domain, size_t payload_count);
+
+static inline void pop_at(struct thread *thread, uint32_t at, size_t payload_count) {
+    struct range *range = &thread->open[at];
+    if (__builtin_expect(range->launches, 0)) table()->end_launches();
+    finish(range, payload_count);
+    thread->depth--;
+    if (__builtin_expect(at != thread->depth, 0)) memmove(range, range + 1, (thread->depth - at) * sizeof *range);
 }
 
 void xpr_nvtx_pop(uint32_t capture, struct xpr_nvtx_domain *domain, size_t payload_count) {
     struct thread *thread = this_thread;
     if (!thread || thread->capture != capture) return;
-    if (__builtin_expect(thread->beyond, 0)) {
+    uint32_t depth = thread->depth;
+    if (__builtin_expect(!thread->beyond && depth && thread->open[depth - 1].domain == domain, 1))
+        pop_at(thread, depth - 1, payload_count);
+    else
+        pop_below(thread, domain, payload_count);
+}
+
+/* Not the innermost range, or one that found no room, or one whose push was before the capture. */
+static __attribute__((noinline)) void pop_below(struct thread *thread, struct xpr_nvtx_domain *domain, size_t payload_count) {
+    if (thread->beyond) {
         thread->beyond--;
         return;
     }
-    uint32_t at = thread->depth;
-    while (at && thread->open[at - 1].domain != domain) at--;
-    if (!at) return; /* its push was before the capture */
-    struct range range = thread->open[at - 1];
-    if (__builtin_expect(at != thread->depth, 0))
-        memmove(&thread->open[at - 1], &thread->open[at], (thread->depth - at) * sizeof *thread->open);
-    thread->depth--;
-    if (range.launches) table()->end_launches();
-    finish(&range, payload_count);
+    for (uint32_t at = thread->depth; at--;)
+        if (thread->open[at].domain == domain) {
+            pop_at(thread, at, payload_count);
+            return;
+        }
 }
 
 void xpr_nvtx_mark(uint32_t capture, const struct xpr_nvtx_said *said) {
@@ -170,7 +194,7 @@ void xpr_nvtx_mark(uint32_t capture, const struct xpr_nvtx_said *said) {
     if (!thread) return;
     struct xpr_nvtx_arguments a;
     read_said(&a, thread, said);
-    struct xprof_py_event event = event_of(&a);
+    struct xprof_py_event event = {.name = a.message, .schema = a.schema, .count = a.count, .values = a.values};
     table()->instant(capture, &event);
 }
 
@@ -230,16 +254,13 @@ static void give(struct place *place, uint32_t index) {
 uint64_t xpr_nvtx_start(uint32_t capture, const struct xpr_nvtx_said *said) {
     struct thread *thread = here(capture);
     if (!thread) return 0;
-    struct xpr_nvtx_arguments a;
-    read_said(&a, thread, said);
     uint32_t index;
     struct place *place = take(&index);
     if (!place) {
-        struct xprof_py_event event = event_of(&a);
-        table()->enter(capture, &event);
+        begin_beyond(thread, said);
         return 0;
     }
-    begin(&place->range, &a, said->domain);
+    begin(&place->range, thread, said);
     uint32_t turn = __atomic_add_fetch(&place->turn, 1, __ATOMIC_RELEASE);
     return (uint64_t)turn << 32 | index;
 }

@@ -126,13 +126,12 @@ static uint32_t schema_of(const uint32_t *keys, uint32_t count, uint64_t kinds) 
     return count && count <= XPR_MAX_ARGS ? xpr_intern_schema(keys, count, kinds) : 0;
 }
 
-static void append_named(struct xpr_log *log, const struct xprof_py_event *event, unsigned kind, uint64_t start,
-                         uint64_t duration) {
+static __attribute__((noinline)) void append_slots(struct xpr_log *log, struct xpr_event first, const struct xprof_py_event *event) {
     union {
         struct xpr_event event;
         struct xpr_more more;
     } slots[XPR_MAX_SLOTS];
-    unsigned count = event->schema ? event->count : 0, used = 1;
+    unsigned count = event->count, used = 1;
     for (unsigned i = 1; i < count; i += 3, used++)
         slots[used].more = (struct xpr_more){
             .value_a = event->values[i],
@@ -141,16 +140,27 @@ static void append_named(struct xpr_log *log, const struct xprof_py_event *event
             .kind = XPR_KIND_MORE,
             .value_c = i + 2 < count ? event->values[i + 2] : 0,
         };
-    slots[0].event = (struct xpr_event){
+    first.flags = (uint8_t)used;
+    slots[0].event = first;
+    xpr_log_append(log, &slots[0].event, used);
+}
+
+static inline void append_named(struct xpr_log *log, const struct xprof_py_event *event, unsigned kind, uint64_t start,
+                                uint64_t duration) {
+    bool has_values = event->schema && event->count;
+    struct xpr_event first = {
         .start = start,
         .duration = duration,
         .name = event->name,
         .kind = (uint8_t)kind,
-        .flags = (uint8_t)used,
-        .schema = event->schema,
-        .value = count ? event->values[0] : 0,
+        .flags = 1,
+        .schema = has_values ? event->schema : 0,
+        .value = has_values ? event->values[0] : 0,
     };
-    xpr_log_append(log, &slots[0].event, used);
+    if (__builtin_expect(!has_values || event->count == 1, 1))
+        xpr_log_append(log, &first, 1);
+    else
+        append_slots(log, first, event);
 }
 
 static xprof_py_span enter(uint32_t capture, const struct xprof_py_event *event) {

@@ -16,6 +16,7 @@ COMMANDS = {
     "diff": "Diff",
     "explain": "Explain",
     "query": "Query",
+    "run": "Run",
     "fleet": "Fleet",
     "demo": "Demo",
 }

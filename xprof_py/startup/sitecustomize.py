@@ -1,0 +1,87 @@
+"""Put first on PYTHONPATH by `xprof-py run`: opens a capture as the interpreter starts, in the processes that are to have one.
+
+Without XPROF_PY_RUN it does nothing. Either way the sitecustomize that Python would have imported runs as well, first. This file
+is imported under that name in every Python process below the command, so it imports nothing of the package before it knows
+that this process is to be recorded, and no failure of it may reach the program.
+"""
+
+import os
+import sys
+
+RUN = "XPROF_PY_RUN"
+"""What to record and where to, as JSON (xprof_py/at_start.py)."""
+OWNER = "XPROF_PY_RUN_OWNER"
+"""``<pid>:<rank>`` of the nearest recorded process above; set by it for its children."""
+
+# Programs that only start the ranks of a job; these have a rank variable then, and are recorded.
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "horovodrun", "ray")
+RANKS = ("RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+def _rank(environ):
+    return next((environ[name] for name in RANKS if environ.get(name, "").isdigit()), "")
+
+
+def _is_launcher(argv):
+    """Whether the command (interpreter included) is one of LAUNCHERS, as a script or with -m."""
+    for place, word in enumerate(argv[1:], 1):
+        if word == "-m":
+            return argv[place + 1 : place + 2] and argv[place + 1].removesuffix(".__main__") in LAUNCHERS
+        if not word.startswith("-"):
+            return os.path.basename(word) in LAUNCHERS
+    return False
+
+
+def is_wanted(environ, argv, pid):
+    """Whether this process is to be recorded: the first Python process below the command, and each rank of a job.
+
+    What a recorded process starts (workers of a loader, tools) is its own affair. A process that replaces itself (exec)
+    goes on being recorded.
+    """
+    rank = _rank(environ)
+    owner_pid, _, owner_rank = environ.get(OWNER, "").partition(":")
+    if not owner_pid:
+        return bool(rank) or not _is_launcher(argv)
+    return owner_pid == str(pid) or rank not in ("", owner_rank)
+
+
+def _chain():
+    """Import the sitecustomize that would have been imported without this one."""
+    import importlib.machinery
+    import importlib.util
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = [entry for entry in sys.path if os.path.abspath(entry or os.getcwd()) != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    ours = sys.modules.get("sitecustomize")
+    sys.modules["sitecustomize"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+        raise
+
+
+def _open():
+    environ = os.environ
+    if not environ.get(RUN) or not is_wanted(environ, sys.orig_argv, os.getpid()):
+        return
+    again = environ.get(OWNER, "").startswith(f"{os.getpid()}:")
+    environ[OWNER] = f"{os.getpid()}:{_rank(environ)}"
+    try:
+        from xprof_py.at_start import open_capture
+
+        open_capture(environ[RUN], again=again)
+    except Exception as error:
+        sys.stderr.write(f"xprof_py: this process is not recorded: {type(error).__name__}: {error}\n")
+
+
+if __name__ == "sitecustomize":
+    try:
+        _chain()
+    finally:
+        _open()
