@@ -42,7 +42,9 @@ class Run:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options of the command on ``parser``."""
-        parser.add_argument("-o", "--output", type=named, metavar="RUN", help="where to record (default: runs/<program>-<time>)")
+        parser.add_argument(
+            "-o", "--output", type=named, metavar="RUN", help="where to record (default: runs/<program>-<time>)"
+        )
         parser.add_argument("--overwrite", action="store_true", help="replace what an earlier capture left in RUN")
         parser.add_argument(
             "--steps",
@@ -51,14 +53,30 @@ class Run:
             help="record steps A to B - 1 only, of a program that marks steps with xprof_py.step",
         )
         for name in COLLECTORS:
-            parser.add_argument(f"--{name}", type=_choice, metavar="yes|no|auto", help=f"as capture({name}=...) takes it")
+            parser.add_argument(
+                f"--{name}", type=_choice, metavar="yes|no|auto", help=f"as capture({name}=...) takes it"
+            )
         parser.add_argument("--backend", type=named, metavar="auto|cupti|xla", help="as capture(backend=...) takes it")
         parser.add_argument("--budget-bytes", type=at_least_one, metavar="N", help="most bytes of a process's shard")
-        parser.add_argument("--no-nvtx", action="store_true", help="leave NVTX ranges to nobody, or to the tool that has them")
+        parser.add_argument(
+            "--no-nvtx", action="store_true", help="leave NVTX ranges to nobody, or to the tool that has them"
+        )
         steps = parser.add_mutually_exclusive_group()
-        steps.add_argument("--step-range", type=named, metavar="NAME", help="the range or function that is one step; a number behind the name is the step's")
-        steps.add_argument("--step-pattern", type=named, metavar="REGEX", help="the same by a regular expression over whole names; its first group is the number")
-        parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="the program and its arguments")
+        steps.add_argument(
+            "--step-range",
+            type=named,
+            metavar="NAME",
+            help="the range or function that is one step; a number behind the name is the step's",
+        )
+        steps.add_argument(
+            "--step-pattern",
+            type=named,
+            metavar="REGEX",
+            help="the same by a regular expression over whole names; its first group is the number",
+        )
+        parser.add_argument(
+            "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="the program and its arguments"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Start the program, wait for it, say what to do next. Returns its exit code.
@@ -88,7 +106,9 @@ def recorded_environ(environ: Mapping[str, str], args: argparse.Namespace, run_f
 
     told: dict[str, Any] = {"path": run_folder, "overwrite": args.overwrite}
     told.update({name: getattr(args, name) for name in COLLECTORS if getattr(args, name) is not None})
-    told.update({name: value for name in ("steps", "backend", "budget_bytes") if (value := getattr(args, name)) is not None})
+    told.update(
+        {name: value for name in ("steps", "backend", "budget_bytes") if (value := getattr(args, name)) is not None}
+    )
     pattern = args.step_pattern
     if args.step_range is not None:
         pattern = re.escape(args.step_range) + r"(?:[ _:#=.-]*(\d+))?"
@@ -177,7 +197,10 @@ def _say_what_next(run_folder: str, code: int) -> None:
             )
         return
     processes = f"{len(found)} process{'es' if len(found) > 1 else ''}"
-    print(f"\nRecorded {processes} in {shown}. Next:\n      xprof-py analyze {shown}\n      xprof-py report {shown}", file=sys.stderr)
+    print(
+        f"\nRecorded {processes} in {shown}. Next:\n      xprof-py analyze {shown}\n      xprof-py report {shown}",
+        file=sys.stderr,
+    )
 
 
 def _label(program: list[str]) -> str:

@@ -14,7 +14,15 @@ OWNER = "XPROF_PY_RUN_OWNER"
 """``<pid>:<rank>`` of the nearest recorded process above; set by it for its children."""
 
 # Programs that only start the ranks of a job; these have a rank variable then, and are recorded.
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "horovodrun", "ray")
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "deepspeed",
+    "horovodrun",
+    "ray",
+)
 RANKS = ("RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
