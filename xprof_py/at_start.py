@@ -1,8 +1,8 @@
 """Recording a program that does not know of it: what `xprof-py run` has every recorded process do as it starts.
 
-The capture stays open until the interpreter ends, or SIGTERM does. XLA's profiler begins once the program has imported JAX
-and brought its devices up, as in any capture; a program without annotations has no step to notice that at, so the import
-itself is noticed.
+The capture stays open until the interpreter ends, or SIGTERM comes. XLA's profiler begins once the program has imported
+JAX and brought its devices up, as in any capture; a program without annotations has no step to notice that at, so the
+import itself is noticed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any
 
-from xprof_py.session import capture, end_open_capture, try_xla_now
+from xprof_py.injection import XLA_RANGES_VARIABLE
+from xprof_py.session import capture, collects, end_open_capture, try_xla_now
 
 
 def open_capture(text: str, again: bool = False) -> None:
@@ -38,13 +39,18 @@ def open_capture(text: str, again: bool = False) -> None:
         told["steps"] = tuple(told["steps"])
     if again:
         told["overwrite"] = True
+    backend = told.get("backend")
     capture(told.pop("path"), **told).__enter__()
+    if backend != "cupti" and not collects("cuda"):
+        # Then the devices are XLA's profiler's, which names their operations only while XLA's ranges are its own. XLA
+        # asks for a domain once, when it is loaded, which is later than this.
+        os.environ.setdefault(XLA_RANGES_VARIABLE, "0")
     _after_import("jax", try_xla_now)
     _end_on_sigterm()
 
 
 def _end_on_sigterm() -> None:
-    """Have SIGTERM end the capture first, where the program leaves that signal to the system: it ends by it all the same."""
+    """Have SIGTERM end the capture first, where the program leaves it to the system: it ends by it all the same."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return
     pid = os.getpid()

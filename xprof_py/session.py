@@ -435,7 +435,7 @@ class _Slot:
                 self._closing = opened.recording if opened.recording.is_open else None
 
     def go_first(self) -> None:
-        """XLA runs now: JAX takes its devices down at the interpreter's end, and what the capture does there is to come first."""
+        """XLA runs now: at the interpreter's end JAX takes its devices down, and the capture is to end before that."""
         atexit.unregister(self.at_exit)
         atexit.register(self.at_exit)
 
@@ -448,6 +448,12 @@ class _Slot:
         opened = self._open
         if opened is not None:
             opened.recording.try_xla()
+
+    def collects(self, collector: str) -> bool:
+        opened = self._open
+        return opened is not None and bool(
+            opened.recording.document_now()["collectors"].get(collector, {}).get("used")
+        )
 
     def at_exit(self) -> None:
         """The interpreter ends: stop what is open, and give files a bounded time."""
@@ -478,8 +484,13 @@ def end_open_capture(kind: type[BaseException] | None) -> None:
     _slot.end_open(kind)
 
 
+def collects(collector: str) -> bool:
+    """Whether a capture is open that uses ``collector`` by now."""
+    return _slot.collects(collector)
+
+
 def try_xla_now() -> None:
-    """JAX may have been imported: an open capture listens to its compiles now, and starts XLA's profiler at the first."""
+    """JAX may have been imported: an open capture listens to its compiles now, and starts XLA's profiler at one."""
     _slot.try_xla()
 
 

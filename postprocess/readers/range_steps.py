@@ -1,8 +1,8 @@
 """Ranges of a shard or of XLA's trace that are steps, in a program that marks none itself.
 
-Told by the capture (``step_pattern``): a regular expression that must match a range's whole name; its first group is the
-step's number. Else NVTX ranges that are called steps, by the rule of nsys_steps.py. A range that becomes a step is one in
-every respect: the table `events` has it as Kind.STEP with the argument `step_num`.
+Told by the capture (``step_pattern``): a regular expression that must match a range's whole name; its first group is
+the step's number. Else NVTX ranges that are called steps, by the rule of nsys_steps.py. A range that becomes a step is
+one in every respect: the table `events` has it as Kind.STEP with the argument `step_num`.
 """
 
 from __future__ import annotations

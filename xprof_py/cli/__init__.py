@@ -18,6 +18,7 @@ COMMANDS = {
     "query": "Query",
     "run": "Run",
     "fleet": "Fleet",
+    "doctor": "Doctor",
     "demo": "Demo",
 }
 """Command -> class in the module of the same name. A module is imported when its command is asked for."""

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import xprof_py
 from xprof_py.cli.arguments import at_least_one, named
 from xprof_py.config import choice, load_settings
 from xprof_py.errors import UsageError
-from xprof_py.injection import NVTX_VARIABLE, XLA_RANGES_VARIABLE, nvtx_held_by, nvtx_library
+from xprof_py.injection import NVTX_VARIABLE, nvtx_held_by, nvtx_library
+from xprof_py.session import capture
 
 COLLECTORS = ("xla", "cuda", "stacks", "power", "probe")
 # Sent to the program by whoever sent them to us. A terminal sends its own to both.
@@ -56,7 +56,7 @@ class Run:
             parser.add_argument(
                 f"--{name}", type=_choice, metavar="yes|no|auto", help=f"as capture({name}=...) takes it"
             )
-        parser.add_argument("--backend", type=named, metavar="auto|cupti|xla", help="as capture(backend=...) takes it")
+        parser.add_argument("--backend", choices=("auto", "cupti", "xla"), help="as capture(backend=...) takes it")
         parser.add_argument("--budget-bytes", type=at_least_one, metavar="N", help="most bytes of a process's shard")
         parser.add_argument(
             "--no-nvtx", action="store_true", help="leave NVTX ranges to nobody, or to the tool that has them"
@@ -82,7 +82,7 @@ class Run:
         """Start the program, wait for it, say what to do next. Returns its exit code.
 
         Raises:
-            UsageError: arguments that cannot work, RUN in use, NVTX in another tool's hands; the program is not started.
+            UsageError: arguments that cannot work, RUN in use, NVTX in another tool's hands: nothing is started then.
         """
         program = args.program[1:] if args.program[:1] == ["--"] else args.program
         if not program:
@@ -121,25 +121,25 @@ def recorded_environ(environ: Mapping[str, str], args: argparse.Namespace, run_f
     if pattern is not None:
         out["XPROF_PY_STEP_PATTERN"] = pattern
     startup = os.path.dirname(os.path.abspath(sitecustomize.__file__))
-    others = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != startup]
-    out["PYTHONPATH"] = os.pathsep.join([startup, *others])
+    before = environ.get("PYTHONPATH", "").removeprefix(startup).removeprefix(os.pathsep)
+    out["PYTHONPATH"] = f"{startup}{os.pathsep}{before}" if before else startup
     if not args.no_nvtx:
-        _inject_nvtx(out, args)
+        _inject_nvtx(out)
+    # Arguments that make no sense are said here, not in the program.
+    capture(**{**told, **({"steps": tuple(args.steps)} if args.steps else {})})
     return out
 
 
-def _inject_nvtx(environ: dict[str, str], args: argparse.Namespace) -> None:
+def _inject_nvtx(environ: dict[str, str]) -> None:
     holder = nvtx_held_by(environ)
     if holder is not None:
         raise UsageError(
-            f"{NVTX_VARIABLE} is {holder}: another tool takes the NVTX ranges. Unset it, or say --no-nvtx to go without them"
+            f"{NVTX_VARIABLE} is {holder}: another tool takes the NVTX ranges. "
+            "Unset it, or say --no-nvtx to go without them"
         )
     if not nvtx_library().is_file():
         raise UsageError(f"{nvtx_library()} is missing: install xprof_py again, or say --no-nvtx")
     environ[NVTX_VARIABLE] = os.fspath(nvtx_library())
-    if args.backend != "cupti":
-        # The devices are XLA's profiler's to record, which names their operations only while XLA's ranges are its own.
-        environ.setdefault(XLA_RANGES_VARIABLE, "0")
 
 
 def _run_and_wait(program: list[str], environ: dict[str, str]) -> int:
@@ -191,8 +191,8 @@ def _say_what_next(run_folder: str, code: int) -> None:
     if not found:
         if code not in (_NOT_FOUND, _NOT_EXECUTABLE):
             print(
-                f"xprof-py: nothing was recorded in {shown}: no Python process below the command could import xprof_py "
-                f"{xprof_py.__version__}. Python with -I, -E or -S and programs that clear PYTHONPATH cannot be recorded",
+                f"xprof-py: nothing was recorded in {shown}: no Python process of the command could import xprof_py. "
+                "Python with -I, -E or -S and programs that clear PYTHONPATH cannot be recorded",
                 file=sys.stderr,
             )
         return

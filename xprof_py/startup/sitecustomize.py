@@ -1,12 +1,19 @@
-"""Put first on PYTHONPATH by `xprof-py run`: opens a capture as the interpreter starts, in the processes that are to have one.
+"""Put first on PYTHONPATH by `xprof-py run`: opens a capture as the interpreter starts, where there is to be one.
 
-Without XPROF_PY_RUN it does nothing. Either way the sitecustomize that Python would have imported runs as well, first. This file
-is imported under that name in every Python process below the command, so it imports nothing of the package before it knows
-that this process is to be recorded, and no failure of it may reach the program.
+Without XPROF_PY_RUN it does nothing. Either way the sitecustomize that Python would have imported runs as well, first.
+This file is imported under that name in every Python process below the command, so it imports nothing of the package
+before it knows that this process is to be recorded, and no failure of it may reach the program.
 """
+
+from __future__ import annotations
 
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing these would cost every process
+    from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
 
 RUN = "XPROF_PY_RUN"
 """What to record and where to, as JSON (xprof_py/at_start.py)."""
@@ -26,21 +33,21 @@ LAUNCHERS = (
 RANKS = ("RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
-def _rank(environ):
+def _rank(environ: Mapping[str, str]) -> str:
     return next((environ[name] for name in RANKS if environ.get(name, "").isdigit()), "")
 
 
-def _is_launcher(argv):
+def _is_launcher(argv: Sequence[str]) -> bool:
     """Whether the command (interpreter included) is one of LAUNCHERS, as a script or with -m."""
     for place, word in enumerate(argv[1:], 1):
         if word == "-m":
-            return argv[place + 1 : place + 2] and argv[place + 1].removesuffix(".__main__") in LAUNCHERS
+            return "".join(argv[place + 1 : place + 2]).removesuffix(".__main__") in LAUNCHERS
         if not word.startswith("-"):
             return os.path.basename(word) in LAUNCHERS
     return False
 
 
-def is_wanted(environ, argv, pid):
+def is_wanted(environ: Mapping[str, str], argv: Sequence[str], pid: int) -> bool:
     """Whether this process is to be recorded: the first Python process below the command, and each rank of a job.
 
     What a recorded process starts (workers of a loader, tools) is its own affair. A process that replaces itself (exec)
@@ -53,14 +60,25 @@ def is_wanted(environ, argv, pid):
     return owner_pid == str(pid) or rank not in ("", owner_rank)
 
 
-def _chain():
-    """Import the sitecustomize that would have been imported without this one."""
+def _other_spec(path: Sequence[str]) -> ModuleSpec | None:
     import importlib.machinery
-    import importlib.util
 
     here = os.path.dirname(os.path.abspath(__file__))
-    path = [entry for entry in sys.path if os.path.abspath(entry or os.getcwd()) != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    others = [entry for entry in path if os.path.abspath(entry or os.getcwd()) != here]
+    return importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+
+
+def other_sitecustomize(path: Sequence[str]) -> str | None:
+    """The file of the sitecustomize that ``path`` has beside this one, None without."""
+    spec = _other_spec(path)
+    return spec.origin if spec is not None else None
+
+
+def _chain() -> None:
+    """Import the sitecustomize that would have been imported without this one."""
+    import importlib.util
+
+    spec = _other_spec(sys.path)
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)
@@ -74,7 +92,7 @@ def _chain():
         raise
 
 
-def _open():
+def _open() -> None:
     environ = os.environ
     if not environ.get(RUN) or not is_wanted(environ, sys.orig_argv, os.getpid()):
         return
