@@ -2,7 +2,7 @@
  *
  * A client reads NVTX_INJECTION64_PATH at its first call, loads that library, calls InitializeInjectionNvtx2 once, which puts
  * functions into the client's slots, and InitializeInjectionNvtxExtension once for each extension that it uses. The layouts
- * are those of NVTX's public headers; native/tests/nvtx_abi_check.c compares them with installed ones. */
+ * are those of NVTX's public headers; tests/native/nvtx_abi_check.c compares them with installed ones. */
 #ifndef XPROF_PY_DEVICE_NVTX_ABI_H
 #define XPROF_PY_DEVICE_NVTX_ABI_H
 
