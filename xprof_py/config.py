@@ -36,6 +36,8 @@ class Settings:
     on behind it. ``xla_limit_s``: XLA's profiler stops after the step in which it has run so long, 0 for never; it
     keeps all events in memory. ``model_flops_per_token``: of the program's model, for MFU; training a transformer takes
     about 6 per parameter. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
+    ``step_pattern``: a regular expression; ranges whose whole name it matches are steps in a program that marks none,
+    its first group their number.
     """
 
     session: str = "run"
@@ -58,6 +60,7 @@ class Settings:
     drain_timeout_s: float = 10.0
     xla_limit_s: float = 600.0
     model_flops_per_token: float | None = None
+    step_pattern: str | None = None
 
     def probe_plan(self, rank: Rank, environ: Mapping[str, str]) -> ProbePlan | str:
         """How this process exchanges time stamps with other hosts, or why it does not."""
@@ -159,6 +162,16 @@ def _flops(value: object) -> float:
     raise ValueError("wants a positive number")
 
 
+def _pattern(value: object) -> str:
+    if isinstance(value, str) and value:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        return value
+    raise ValueError("wants a regular expression")
+
+
 _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "session": _session,
     "budget_bytes": _integer(1 << 16, 1 << 50),
@@ -180,6 +193,7 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "drain_timeout_s": _seconds,
     "xla_limit_s": _seconds,
     "model_flops_per_token": _flops,
+    "step_pattern": _pattern,
 }
 
 

@@ -73,6 +73,7 @@ class Recording:
         self._xla_limit: threading.Timer | None = None
         self._xla_is_due = False
         self.when_xla_is_due: Callable[[], None] | None = None
+        self.when_xla_starts: Callable[[], None] | None = None
         self.when_host_stopped: Callable[[], None] | None = None
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
@@ -326,6 +327,8 @@ class Recording:
         }
         if isinstance(self._xla, PjrtProfiler):
             self._collectors["xla"]["plugin"] = self._xla.plugin
+        if self.when_xla_starts is not None:
+            self.when_xla_starts()
         _native.set_step_marker(self._xla.step_marker())
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()

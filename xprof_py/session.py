@@ -223,6 +223,7 @@ class Capture:
             "steps": None if self._steps is None else list(self._steps),
             "budget_bytes": settings.budget_bytes,
             "model_flops_per_token": settings.model_flops_per_token,
+            "step_pattern": settings.step_pattern,
         }
 
     def _settings(self) -> Settings:
@@ -291,6 +292,7 @@ class _OpenCapture:
             _slot.release()
             return
         self.recording.when_xla_is_due = self._step_listener_on
+        self.recording.when_xla_starts = _slot.go_first
         if self._window.begin() is Action.START:
             self.recording.start()
         if self._steps is not None or self.recording.awaits_devices():
@@ -451,6 +453,25 @@ class _Slot:
                 self._taken, self._open = False, None
                 self._closing = opened.recording if opened.recording.is_open else None
 
+    def go_first(self) -> None:
+        """XLA runs now: at the interpreter's end JAX takes its devices down, and the capture is to end before that."""
+        atexit.unregister(self.at_exit)
+        atexit.register(self.at_exit)
+
+    def end_open(self, kind: type[BaseException] | None) -> None:
+        opened = self._open
+        if opened is not None:
+            opened.close(kind)
+
+    def try_xla(self) -> None:
+        opened = self._open
+        if opened is not None:
+            opened.recording.try_xla()
+
+    def collects(self, collector: str) -> bool:
+        opened = self._open
+        return opened is not None and bool(opened.recording.document_now()["collectors"].get(collector, {}).get("used"))
+
     def at_exit(self) -> None:
         """The interpreter ends: stop what is open, and give files a bounded time."""
         opened = self._open
@@ -473,6 +494,21 @@ class _Slot:
 
 
 _slot = _Slot()
+
+
+def end_open_capture(kind: type[BaseException] | None) -> None:
+    """End the capture that is open, if any; ``kind``: of what ends it, KeyboardInterrupt for one in a hurry."""
+    _slot.end_open(kind)
+
+
+def collects(collector: str) -> bool:
+    """Whether a capture is open that uses ``collector`` by now."""
+    return _slot.collects(collector)
+
+
+def try_xla_now() -> None:
+    """JAX may have been imported: an open capture listens to its compiles now, and starts XLA's profiler at one."""
+    _slot.try_xla()
 
 
 def _raise_later(error: BaseException) -> None:

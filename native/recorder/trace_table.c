@@ -6,15 +6,19 @@
 #include <link.h>
 #include <stdlib.h>
 
+#include "device/ranges.h"
 #include "recorder/recorder.h"
 #include "xprof_py/trace.h"
 
 /* Numbers of schema.Kind. */
 enum { SPAN = 1, MARK = 5, COUNTER = 6 };
 
+/* What the thread was named by name_thread; cut off as rings_format.h does it. */
+static _Thread_local char thread_name[64] __attribute__((tls_model("initial-exec")));
+
 static struct xpr_log *log_of(uint32_t capture) {
     struct xpr_log *log = xpr_log_here(capture);
-    return __builtin_expect(log != NULL, 1) ? log : xpr_log_begin(capture, NULL);
+    return __builtin_expect(log != NULL, 1) ? log : xpr_log_begin(capture, *thread_name ? thread_name : NULL);
 }
 
 /* What a site's state holds: its name in bits 0-23, its schema in 24-39, the low bits of the capture's number in 40-63. */
@@ -75,15 +79,24 @@ static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
     return span;
 }
 
+/* The log in which a span ends, NULL: none. `is_here`: it is that of the thread which knows the span as open. */
+static inline struct xpr_log *log_at_end(xprof_py_span span, bool *is_here) {
+    struct xpr_log *log = log_of(span.capture);
+    *is_here = log && log->index + 1 == span.thread;
+    /* Before the event: a stop between the two counts a span as open, after it would take one for open that has ended. */
+    if (__builtin_expect(span.thread && !*is_here, 0)) xpr_log_left_elsewhere(span.thread - 1, span.capture, span.start);
+    return log;
+}
+
+static inline uint64_t length(xprof_py_span span, uint64_t stop) { return stop > span.start ? stop - span.start : 0; }
+
 static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
     uint64_t stop = xpr_clock_now();
     if (span.capture != xpr_recording()) return;
-    struct xpr_log *log = log_of(span.capture);
-    bool is_here = log && log->index + 1 == span.thread;
-    /* Before the event: a stop between the two counts a span as open, after it would take one for open that has ended. */
-    if (__builtin_expect(span.thread && !is_here, 0)) xpr_log_left_elsewhere(span.thread - 1, span.capture, span.start);
+    bool is_here;
+    struct xpr_log *log = log_at_end(span, &is_here);
     if (log) {
-        append(log, site, span.capture, SPAN, span.start, stop > span.start ? stop - span.start : 0, (uint64_t)value);
+        append(log, site, span.capture, SPAN, span.start, length(span, stop), (uint64_t)value);
         one_more(&log->ended_in_c);
     }
     if (is_here) xpr_log_leave(log, span.start);
@@ -103,6 +116,94 @@ static void counter(xprof_py_site *site, double value) {
     if (log) append(log, site, capture, COUNTER, xpr_clock_now(), 0, bits);
 }
 
+/* --- names at run time ------------------------------------------------------------------------------------------- */
+
+static uint32_t intern(const char *text, size_t bytes, int is_argument) {
+    return xpr_intern(text, bytes, is_argument ? XPR_USE_TEXT : XPR_USE_NAME, NULL);
+}
+
+static uint32_t schema_of(const uint32_t *keys, uint32_t count, uint64_t kinds) {
+    return count && count <= XPR_MAX_ARGS ? xpr_intern_schema(keys, count, kinds) : 0;
+}
+
+static __attribute__((noinline)) void append_slots(struct xpr_log *log, struct xpr_event first, const struct xprof_py_event *event) {
+    union {
+        struct xpr_event event;
+        struct xpr_more more;
+    } slots[XPR_MAX_SLOTS];
+    unsigned count = event->count, used = 1;
+    for (unsigned i = 1; i < count; i += 3, used++)
+        slots[used].more = (struct xpr_more){
+            .value_a = event->values[i],
+            .value_b = i + 1 < count ? event->values[i + 1] : 0,
+            .index = used - 1,
+            .kind = XPR_KIND_MORE,
+            .value_c = i + 2 < count ? event->values[i + 2] : 0,
+        };
+    first.flags = (uint8_t)used;
+    slots[0].event = first;
+    xpr_log_append(log, &slots[0].event, used);
+}
+
+static inline void append_named(struct xpr_log *log, const struct xprof_py_event *event, unsigned kind, uint64_t start,
+                                uint64_t duration) {
+    bool has_values = event->schema && event->count;
+    struct xpr_event first = {
+        .start = start,
+        .duration = duration,
+        .name = event->name,
+        .kind = (uint8_t)kind,
+        .flags = 1,
+        .schema = has_values ? event->schema : 0,
+        .value = has_values ? event->values[0] : 0,
+    };
+    if (__builtin_expect(!has_values || event->count == 1, 1))
+        xpr_log_append(log, &first, 1);
+    else
+        append_slots(log, first, event);
+}
+
+static xprof_py_span enter(uint32_t capture, const struct xprof_py_event *event) {
+    xprof_py_span span = {0, 0, 0};
+    struct xpr_log *log = log_of(capture);
+    if (!log) return span;
+    one_more(&log->begun_in_c);
+    span.capture = capture;
+    span.thread = log->index + 1;
+    span.start = xpr_clock_now();
+    /* Its place among the open spans is one slot, which has room for one argument. */
+    bool whole = event->schema && event->count == 1;
+    xpr_log_enter(log, span.start, event->name, SPAN, whole ? event->schema : 0, whole ? event->values[0] : 0);
+    return span;
+}
+
+static void leave(xprof_py_span span, const struct xprof_py_event *event) {
+    uint64_t stop = xpr_clock_now();
+    if (!span.capture || span.capture != xpr_recording()) return;
+    bool is_here;
+    struct xpr_log *log = log_at_end(span, &is_here);
+    if (log) {
+        append_named(log, event, SPAN, span.start, length(span, stop));
+        one_more(&log->ended_in_c);
+    }
+    if (is_here) xpr_log_leave(log, span.start);
+}
+
+static void instant(uint32_t capture, const struct xprof_py_event *event) {
+    struct xpr_log *log = capture == xpr_recording() ? log_of(capture) : NULL;
+    if (log) append_named(log, event, MARK, xpr_clock_now(), 0);
+}
+
+static void name_thread(const char *name) {
+    size_t bytes = strnlen(name, sizeof thread_name);
+    if (bytes == sizeof thread_name) /* the last character that fits whole */
+        for (bytes--; bytes && ((uint8_t)name[bytes] & 0xC0) == 0x80;) bytes--;
+    memcpy(thread_name, name, bytes);
+    thread_name[bytes] = 0;
+}
+
+static int begin_launches(uint32_t name) { return xpr_device_range_push(name); }
+
 __attribute__((visibility("default"))) extern const struct xprof_py_trace_table xprof_py_trace_table_v1;
 const struct xprof_py_trace_table xprof_py_trace_table_v1 = {
     .version = 1,
@@ -112,6 +213,15 @@ const struct xprof_py_trace_table xprof_py_trace_table_v1 = {
     .end = end,
     .mark = mark,
     .counter = counter,
+    .intern = intern,
+    .schema = schema_of,
+    .enter = enter,
+    .leave = leave,
+    .instant = instant,
+    .leave_out = xpr_count_dropped_args,
+    .name_thread = name_thread,
+    .begin_launches = begin_launches,
+    .end_launches = xpr_device_range_pop,
 };
 
 /* Names of the loaded libraries: they are opened after the walk, which holds the loader's lock. */

@@ -16,6 +16,7 @@ from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
 from xprof_py.postprocess.readers.nsys import read_nsys
 from xprof_py.postprocess.readers.nsys_steps import VARIABLE
+from xprof_py.postprocess.readers.range_steps import mark_step_ranges
 from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read_run_file
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.readers.sniff import sniff
@@ -74,6 +75,8 @@ def read_process(source: Source) -> Profile:
     if "drained" in run and run["drained"] is not None:
         metadata["drained"] = bool(run["drained"])
     host = str(run.get("hostname") or profile.host)
+    told = (run.get("capture") or {}).get("step_pattern")
+    profile = mark_step_ranges(profile, told, str(source.run_file or source.shard or source.xspace))
     return replace(profile, host=host, metadata=metadata)
 
 

@@ -43,6 +43,16 @@ typedef struct xprof_py_span {
     uint32_t thread; /* that knows it as open, 0: none */
 } xprof_py_span;
 
+/* A span or instant of a name and a schema that the recorder handed out. */
+struct xprof_py_event {
+    uint32_t name;
+    uint16_t schema;
+    uint16_t count; /* of arguments: those of the schema, at most XPROF_PY_MAX_ARGUMENTS */
+    const uint64_t *values;
+};
+
+#define XPROF_PY_MAX_ARGUMENTS 16
+
 /* The recorder's side. A later version only adds members at the end; `bytes` tells which are there. */
 struct xprof_py_trace_table {
     uint32_t version; /* 1 */
@@ -52,6 +62,20 @@ struct xprof_py_trace_table {
     void (*end)(xprof_py_site *site, xprof_py_span span, int64_t value);
     void (*mark)(xprof_py_site *site, int64_t value);
     void (*counter)(xprof_py_site *site, double value);
+    /* For names that come at run time, as those of NVTX ranges do; present where `bytes` reaches them. Ids are those of the
+     * capture that runs. 0 for a name, 1 for an argument's text and 0 for a schema stand for what is past the limits, which is
+     * counted at each use: keep no such id. */
+    uint32_t (*intern)(const char *text, size_t bytes, int is_argument);
+    uint32_t (*schema)(const uint32_t *keys, uint32_t count, uint64_t kinds); /* kind of key i in bits [4i, 4i + 4) */
+    xprof_py_span (*enter)(uint32_t capture, const struct xprof_py_event *event);
+    void (*leave)(xprof_py_span span, const struct xprof_py_event *event); /* on any thread, with what it was entered with */
+    void (*instant)(uint32_t capture, const struct xprof_py_event *event);
+    void (*leave_out)(uint64_t count); /* counts arguments that an event should have had */
+    void (*name_thread)(const char *name); /* the calling one; shown if its first event is yet to come */
+    /* Marks device work that this thread launches from here as done for a name. 0: nobody collects device work, and there is
+     * nothing to undo. */
+    int (*begin_launches)(uint32_t name);
+    void (*end_launches)(void);
 };
 
 /* The library's side, one in each; the recorder finds it by its name. */
