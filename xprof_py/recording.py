@@ -15,23 +15,20 @@ from collections.abc import Callable
 from typing import Any
 
 from xprof_py import _native
-from xprof_py.collectors.clock_probe import ClockProber, complaints
 from xprof_py.collectors.cuda import STOP_TIMEOUT_S as CUDA_STOP_TIMEOUT_S
 from xprof_py.collectors.cuda import CudaCollector
 from xprof_py.collectors.drain import drain, fence
-from xprof_py.collectors.gc_pauses import GcPauses
 from xprof_py.collectors.hlo_modules import HloModules
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
 from xprof_py.collectors.pjrt import PjrtProfiler, loaded_plugins
-from xprof_py.collectors.power import PowerSampler
-from xprof_py.collectors.stacks import StackSampler
 from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
 from xprof_py.messages import warn
 from xprof_py.rank import settled_rank
 from xprof_py.run_file import clock_pair, first_document, identity, versions
 from xprof_py.run_folder import RunFolder
+from xprof_py.side_collectors import SideCollectors
 
 # The recorder's own end: its thread writes what the rings still hold. A disk that takes longer keeps the rest.
 RECORDER_STOP_TIMEOUT_S = 5.0
@@ -61,11 +58,7 @@ class Recording:
         self._host_totals: dict[str, Any] | None = None
         self._compiles = CompileListener(self._compiled)
         self._programs = HloModules()
-        self._stacks = StackSampler()
-        self._power = PowerSampler()
-        self._prober = ClockProber()
         self._cuda = CudaCollector(settings)
-        self._gc = GcPauses()
         self._xla: XlaProfiler | PjrtProfiler = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
         self._marked_early = -1
@@ -83,11 +76,8 @@ class Recording:
         self._collectors["host"] = {"used": False, "why": "not started"}
         self._collectors["xla"] = {"used": False, "why": "not started" if self._xla_pending else "switched off"}
         self._collectors["compiles"] = {"used": False, "why": "not started"}
-        self._collectors["gc"] = {"used": False, "why": "not started"}
         self._collectors["cuda"] = self._cuda.entry
-        for name in ("stacks", "power", "probe"):
-            off = getattr(settings, name) is False
-            self._collectors[name] = {"used": False, "why": "switched off" if off else "not started"}
+        self._side = SideCollectors(settings, self.document, self.say)
 
     def say(self, text: str, severity: str = "warning") -> None:
         """Keep a message in the run file; a warning also reaches stderr."""
@@ -143,9 +133,8 @@ class Recording:
                 self._collectors["host"] = {"used": False, "why": "could not start", "error": str(error)}
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()
-            self._begin_evidence()
-            self._begin_power()
-            self._begin_probe()
+            if self._host.running:
+                self._side.start()
             self._begin_cuda()
             self.try_xla()
             self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
@@ -189,58 +178,6 @@ class Recording:
             except Exception as error:
                 self._collectors["compiles"] = {"used": False, "why": "could not start", "error": str(error)}
 
-    def _begin_evidence(self) -> None:
-        """Begin what explains the host's time beside annotations: collections of garbage, sampled stacks."""
-        if not self._host.running:
-            return
-        self._gc.start()
-        self._collectors["gc"] = {"used": True}
-        if self.settings.stacks is False:
-            return
-        try:
-            takes_gil = self._stacks.start()
-            self._collectors["stacks"] = {"used": True, **({"takes_gil": takes_gil} if takes_gil else {})}
-        except Exception as error:
-            self._collectors["stacks"] = {"used": False, "why": "could not start", "error": str(error)}
-            if self.settings.stacks is True:
-                self.say(f"stacks are not sampled: {error}")
-
-    def _begin_power(self) -> None:
-        if not self._host.running or self.settings.power is False:
-            return
-        try:
-            self._collectors["power"] = self._power.start(self.settings.power_period_ms)
-        except Exception as error:
-            self._collectors["power"] = {"used": False, "why": "could not start", "error": str(error)}
-            if self.settings.power is True:
-                self.say(f"power is not sampled: {error}")
-
-    def _end_power(self) -> None:
-        if not self._power.running:
-            return
-        try:
-            about, self.document["overhead"]["power"], said = self._power.stop()
-        except Exception as error:
-            self.say(f"the power sampler did not stop cleanly: {error}")
-            return
-        self._collectors["power"] = about
-        for text in said:
-            self.say(text, "warning" if self.settings.power is True else "info")
-
-    def _begin_probe(self) -> None:
-        if not self._host.running or self.settings.probe is False:
-            return
-        try:
-            planned = self.settings.probe_plan(settled_rank(os.environ), os.environ)
-            if isinstance(planned, str):
-                self._collectors["probe"] = {"used": False, "why": planned}
-                return
-            self._prober.start(planned)
-            self._collectors["probe"] = {"used": True, "token": planned.token}
-        except Exception as error:
-            self._collectors["probe"] = {"used": False, "why": "could not start", "error": str(error)}
-            self.say(f"clocks are not probed: {error}")
-
     def _begin_cuda(self) -> None:
         """Start the collector of device activity, or look now and then whether the program has come to use CUDA."""
         if not self._host.running:
@@ -279,38 +216,6 @@ class Recording:
         for text in said:
             self.say(text)
 
-    def _end_probe(self) -> None:
-        if not self._prober.running:
-            return
-        try:
-            report = self._prober.stop()
-        except Exception as error:
-            self.say(f"the clock prober did not stop cleanly: {error}")
-            return
-        # Where nobody asked for it, a host that does not answer is no news for the terminal.
-        for text in complaints(report):
-            self.say(text, "warning" if self.settings.probe is True else "info")
-        about = ("session", "port", "serve_error", "peers")
-        self._collectors["probe"].update({name: report[name] for name in about if name in report})
-        self.document["overhead"]["probe"] = {name: value for name, value in report.items() if name not in about}
-
-    def _end_evidence(self) -> None:
-        self._gc.stop()
-        if self._collectors["gc"]["used"]:
-            self._collectors["gc"].update(
-                pauses=self._gc.pauses, recorded=self._gc.recorded, pause_s=round(self._gc.pause_ns / 1e9, 6)
-            )
-        if not self._stacks.running:
-            return
-        try:
-            totals = self._stacks.stop()
-        except Exception as error:
-            self.say(f"the stack sampler did not stop cleanly: {error}")
-            return
-        self.document["overhead"]["stacks"] = totals
-        if not totals.get("ended", True):
-            self.say("the stack sampler did not end within 2 s of being told to")
-
     def _start_xla(self) -> None:
         fence.prepare()
         try:
@@ -332,7 +237,7 @@ class Recording:
         _native.set_step_marker(self._xla.step_marker())
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
-        if tid in self._threads or (self._stacks.running and tid == threading.main_thread().native_id):
+        if tid in self._threads or (self._side.samples_stacks and tid == threading.main_thread().native_id):
             # The program's devices came up late: this thread's first span lies before XLA's session. The main thread is
             # sampled even if it never has one.
             self._xla.mark_thread(tid)
@@ -491,15 +396,13 @@ class Recording:
         self.when_xla_is_due = None
         self._xla_pending = self._cuda.pending = self._cuda.running = False
         self._compiles.mute()
-        self._gc.stop()
+        self._side.abandon()
         self._done.set()
 
     def _stop_host(self) -> None:
         if not self._host.running:
             return
-        self._end_evidence()
-        self._end_power()
-        self._end_probe()
+        self._side.stop()
         self._end_cuda()
         try:
             self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)
