@@ -209,6 +209,8 @@ class Capture:
             "steps": None if self._steps is None else list(self._steps),
             "budget_bytes": settings.budget_bytes,
             "model_flops_per_token": settings.model_flops_per_token,
+            "level": settings.level,
+            "categories": None if settings.categories is None else list(settings.categories),
         }
 
     def _settings(self) -> Settings:

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "recorder/drain.h"
+#include "recorder/filter.h"
 
 _Atomic uint32_t xpr_active;
 _Thread_local struct xpr_log *xpr_this_log __attribute__((tls_model("initial-exec")));
@@ -63,9 +64,11 @@ static void before_fork(void) {
     xpr_strings_lock();
     xpr_samples_lock();
     xpr_exchanges_lock();
+    xpr_filter_lock();
 }
 
 static void after_fork_parent(void) {
+    xpr_filter_unlock();
     xpr_exchanges_unlock();
     xpr_samples_unlock();
     xpr_strings_unlock();
@@ -78,6 +81,7 @@ static void after_fork_child(void) {
     xpr_strings_after_fork_child();
     xpr_samples_after_fork_child();
     xpr_exchanges_after_fork_child();
+    xpr_filter_after_fork_child();
     if (capture.state != XPR_IDLE) {
         xpr_writer_close(&capture.writer);
         xpr_flight_free(&capture.flight);
