@@ -35,7 +35,25 @@ def decorate(function: Any, kind: int, name: Any, keys: tuple[str, ...], values:
     wrapper = wrap_suspending(function, make_span)
     if wrapper is None:
         wrapper = functools.update_wrapper(_native.decorated(function, kind, name, keys, values), function)
+        is_compiling = getattr(getattr(sys.modules.get("torch"), "compiler", None), "is_dynamo_compiling", None)
+        if is_compiling is not None:
+            wrapper = _beside_torch(function, wrapper, is_compiling)
     return wrapper
+
+
+def _beside_torch(function: Any, recorded: Any, is_compiling: Callable[[], bool]) -> Any:
+    """What a function of a program with torch becomes: ``recorded``, but ``function`` where torch.compile reads it.
+
+    torch.compile wants functions of Python: it breaks its graph at other callables, and fails at a module whose
+    ``forward`` is one.
+    """
+
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        # While it compiles this, torch knows the answer and leaves the other branch out.
+        return function(*args, **kwargs) if is_compiling() else recorded(*args, **kwargs)
+
+    return traced
 
 
 def reduce(
