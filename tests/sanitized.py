@@ -62,7 +62,7 @@ def build(folder: Path, jobs: int) -> Path:
         f"-DPython_EXECUTABLE={sys.executable}",
         "-DCMAKE_C_COMPILER=gcc",
         "-DCMAKE_BUILD_TYPE=None",
-        "-DCMAKE_C_FLAGS=-O1",
+        "-DCMAKE_C_FLAGS=-O0",
         "-DXPROF_PY_SANITIZE=address,undefined",
     ]
     for command in (
