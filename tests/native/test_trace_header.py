@@ -20,9 +20,8 @@ from xprof_py import _native
 from xprof_py.postprocess.readers.shard import read_shard
 
 HERE = Path(__file__).resolve().parent
-STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion", "-O2"]
-ALL_LANGUAGES = [("gcc", "c", "c11"), ("g++", "c++", "c++17"), ("clang", "c", "c11"), ("clang++", "c++", "c++17")]
-LANGUAGES = [language for language in ALL_LANGUAGES if shutil.which(language[0])]
+STRICT = ["-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wshadow", "-Wconversion", "-O2"]
+LANGUAGES = [("gcc", "c", "c11"), ("g++", "c++", "c++17"), ("clang", "c", "c11"), ("clang++", "c++", "c++17")]
 
 pytestmark = pytest.mark.xdist_group("native_c")
 
