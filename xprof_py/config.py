@@ -37,7 +37,8 @@ class Settings:
     keeps all events in memory. ``model_flops_per_token``: of the program's model, for MFU; training a transformer takes
     about 6 per parameter. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
     ``step_pattern``: a regular expression; ranges whose whole name it matches are steps in a program that marks none,
-    its first group their number.
+    its first group their number. ``level``, ``categories``: the filter of annotations while the capture records
+    (``set_filter``), None: the program's own.
     """
 
     session: str = "run"
@@ -61,6 +62,8 @@ class Settings:
     xla_limit_s: float = 600.0
     model_flops_per_token: float | None = None
     step_pattern: str | None = None
+    level: int | None = None
+    categories: tuple[str, ...] | None = None
 
     def probe_plan(self, rank: Rank, environ: Mapping[str, str]) -> ProbePlan | str:
         """How this process exchanges time stamps with other hosts, or why it does not."""
@@ -152,6 +155,22 @@ def _seconds(value: object) -> float:
     raise ValueError("wants seconds from 0 to 86400")
 
 
+def _level(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**31) < value < 2**31:
+        return value
+    raise ValueError("wants a whole number")
+
+
+def _categories(value: object) -> tuple[str, ...]:
+    """A list of texts, or one text with commas between them."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("wants texts, a,b")
+    return tuple(part.strip() for part in parts)
+
+
 def _flops(value: object) -> float:
     try:
         flops = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else 0.0
@@ -194,6 +213,8 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "xla_limit_s": _seconds,
     "model_flops_per_token": _flops,
     "step_pattern": _pattern,
+    "level": _level,
+    "categories": _categories,
 }
 
 

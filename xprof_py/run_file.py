@@ -14,8 +14,8 @@ Fields (JSON; absent or null where nothing is known):
     hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
     capture                     mode (whole, steps, flight_recorder), steps [first, last), started_at_step,
                                 budget_bytes, model_flops_per_token, step_pattern (ranges that are steps),
-                                block_error; of a flight recorder what it was
-                                told: seconds, slow_step, on_exception, on_signal, snapshots
+                                block_error; level, categories: the filter of annotations in the settings; of a flight
+                                recorder what it was told: seconds, slow_step, on_exception, on_signal, snapshots
     flight                      of a flight recorder: slow_steps, slow_steps_without_snapshot, snapshots [{name, about,
                                 error, events, bytes}], refused (past the limit)
     snapshot                    in the run file of a snapshot: its name and about {reason: "signal", "exception", "slow

@@ -224,6 +224,8 @@ class Capture:
             "budget_bytes": settings.budget_bytes,
             "model_flops_per_token": settings.model_flops_per_token,
             "step_pattern": settings.step_pattern,
+            "level": settings.level,
+            "categories": None if settings.categories is None else list(settings.categories),
         }
 
     def _settings(self) -> Settings:

@@ -452,6 +452,7 @@ int xpr_add_spans(PyObject *module) {
 
 int xpr_py_add_recorder(PyObject *module) {
     if (xpr_add_values(module) < 0 || xpr_add_spans(module) < 0) return -1;
-    if (xpr_add_decorated(module) < 0 || xpr_add_sampler(module) < 0 || xpr_add_filter(module) < 0) return -1;
+    if (xpr_add_decorated(module) < 0 || xpr_add_swapped(module) < 0) return -1;
+    if (xpr_add_sampler(module) < 0 || xpr_add_filter(module) < 0) return -1;
     return xpr_add_session(module);
 }

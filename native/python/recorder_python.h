@@ -78,6 +78,9 @@ void xpr_forget_names(void);
 /* recorder_decorated.c: what @trace makes of a function. name may be NULL: the function's own. */
 PyObject *xpr_decorate(PyObject *function, uint8_t kind, PyObject *name, PyObject *kwnames, PyObject *const *values);
 
+/* recorder_swapped.c: has functions record their calls through their own slots, or no longer. */
+void xpr_swap_functions(bool recording);
+
 /* recorder_session.c: hooks. Each swallows and counts what the hook raises. */
 extern PyObject *xpr_step_listener, *xpr_step_marker; /* NULL: none */
 void xpr_call_thread_hook(void);
@@ -96,6 +99,7 @@ void xpr_sampler_offer(struct xpr_log *log);
 int xpr_add_values(PyObject *module);
 int xpr_add_spans(PyObject *module);
 int xpr_add_decorated(PyObject *module);
+int xpr_add_swapped(PyObject *module);
 int xpr_add_session(PyObject *module);
 int xpr_add_filter(PyObject *module);
 int xpr_add_sampler(PyObject *module);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "recorder/drain.h"
+#include "recorder/filter.h"
 
 _Atomic uint32_t xpr_active;
 _Thread_local struct xpr_log *xpr_this_log __attribute__((tls_model("initial-exec")));
@@ -65,9 +66,11 @@ static void before_fork(void) {
     xpr_exchanges_lock();
     xpr_device_records_lock();
     xpr_power_rows_lock();
+    xpr_filter_lock();
 }
 
 static void after_fork_parent(void) {
+    xpr_filter_unlock();
     xpr_power_rows_unlock();
     xpr_device_records_unlock();
     xpr_exchanges_unlock();
@@ -84,6 +87,7 @@ static void after_fork_child(void) {
     xpr_exchanges_after_fork_child();
     xpr_device_records_after_fork_child();
     xpr_power_rows_after_fork_child();
+    xpr_filter_after_fork_child();
     if (capture.state != XPR_IDLE) {
         xpr_writer_close(&capture.writer);
         xpr_flight_free(&capture.flight);

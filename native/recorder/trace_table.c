@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "device/ranges.h"
+#include "recorder/filter.h"
 #include "recorder/recorder.h"
 #include "xprof_py/trace.h"
 
@@ -21,7 +22,11 @@ static struct xpr_log *log_of(uint32_t capture) {
     return __builtin_expect(log != NULL, 1) ? log : xpr_log_begin(capture, *thread_name ? thread_name : NULL);
 }
 
-/* What a site's state holds: its name in bits 0-23, its schema in 24-39, the low bits of the capture's number in 40-63. */
+/* What a site's state holds: its name in bits 0-22, XPROF_PY_SITE_IS_LONG in 23, its schema in 24-39, the low bits of the
+ * capture's number in 40-63. */
+enum { NAME_BITS = 0x7FFFFF };
+_Static_assert(XPR_MAX_NAMES + XPR_MAX_TEXTS + XPR_MORE_TEXTS < NAME_BITS, "ids of strings fit");
+
 static uint64_t capture_bits(uint32_t capture) { return (uint64_t)capture << 40; }
 
 static __attribute__((noinline)) uint64_t intern_site(xprof_py_site *site, uint32_t capture, unsigned kind) {
@@ -32,7 +37,8 @@ static __attribute__((noinline)) uint64_t intern_site(xprof_py_site *site, uint3
         uint32_t key = xpr_intern(key_text, strlen(key_text), XPR_USE_NAME, NULL);
         schema = xpr_intern_schema(&key, 1, kind == COUNTER ? XPR_ARG_DOUBLE : XPR_ARG_INT);
     }
-    uint64_t state = capture_bits(capture) | (uint64_t)schema << 24 | name;
+    uint64_t is_long = __atomic_load_n(&site->state, __ATOMIC_RELAXED) & XPROF_PY_SITE_IS_LONG;
+    uint64_t state = capture_bits(capture) | (uint64_t)schema << 24 | is_long | name;
     /* What is past a limit is counted at every use, and so never kept. Threads may store the same state at once. */
     if (name > XPR_MORE_TEXTS && (schema || !key_text)) __atomic_store_n(&site->state, state, __ATOMIC_RELAXED);
     return state;
@@ -40,7 +46,8 @@ static __attribute__((noinline)) uint64_t intern_site(xprof_py_site *site, uint3
 
 static inline uint64_t state_of(xprof_py_site *site, uint32_t capture, unsigned kind) {
     uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
-    return __builtin_expect((state ^ capture_bits(capture)) >> 40 != 0 || !state, 0) ? intern_site(site, capture, kind) : state;
+    bool is_known = (state ^ capture_bits(capture)) >> 40 == 0 && (state & NAME_BITS);
+    return __builtin_expect(is_known, 1) ? state : intern_site(site, capture, kind);
 }
 
 static inline void append(struct xpr_log *log, xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start,
@@ -50,7 +57,7 @@ static inline void append(struct xpr_log *log, xprof_py_site *site, uint32_t cap
     struct xpr_event event = {
         .start = start,
         .duration = duration,
-        .name = (uint32_t)state & 0xFFFFFFu,
+        .name = (uint32_t)state & NAME_BITS,
         .kind = (uint8_t)kind,
         .flags = 1,
         .schema = schema,
@@ -64,11 +71,25 @@ static inline void one_more(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
+/* Whether the filter in force lets the site's spans and marks through. Asked once for each site and filter. */
+static inline bool wanted(xprof_py_site *site) {
+    uint32_t filter = xpr_filter_number();
+    if (__builtin_expect(!filter, 1) || !(__atomic_load_n(&site->state, __ATOMIC_RELAXED) & XPROF_PY_SITE_IS_LONG)) return true;
+    uint32_t known = __atomic_load_n(&site->admitted, __ATOMIC_RELAXED);
+    if (known >> 1 != filter) {
+        bool has_level = site->level != XPROF_PY_NO_LEVEL;
+        known = xpr_filter_ask(has_level ? &site->level : NULL, site->category);
+        __atomic_store_n(&site->admitted, known, __ATOMIC_RELAXED);
+    }
+    return known & 1;
+}
+
 static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
     xprof_py_span span = {0, 0, 0};
+    if (site && !wanted(site)) return span;
     struct xpr_log *log = log_of(capture);
     if (!log) return span;
-    uint32_t name = site ? (uint32_t)state_of(site, capture, SPAN) & 0xFFFFFFu : 0;
+    uint32_t name = site ? (uint32_t)state_of(site, capture, SPAN) & NAME_BITS : 0;
     one_more(&log->begun_in_c);
     span.capture = capture;
     span.start = xpr_clock_now();
@@ -96,7 +117,8 @@ static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
     bool is_here;
     struct xpr_log *log = log_at_end(span, &is_here);
     if (log) {
-        append(log, site, span.capture, SPAN, span.start, length(span, stop), (uint64_t)value);
+        /* What began with its site was looked at then. */
+        if (span.thread || wanted(site)) append(log, site, span.capture, SPAN, span.start, length(span, stop), (uint64_t)value);
         one_more(&log->ended_in_c);
     }
     if (is_here) xpr_log_leave(log, span.start);
@@ -104,7 +126,7 @@ static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
 
 static void mark(xprof_py_site *site, int64_t value) {
     uint32_t capture = xpr_recording();
-    struct xpr_log *log = capture ? log_of(capture) : NULL;
+    struct xpr_log *log = capture && wanted(site) ? log_of(capture) : NULL;
     if (log) append(log, site, capture, MARK, xpr_clock_now(), 0, (uint64_t)value);
 }
 

@@ -17,7 +17,10 @@
  * notes that the span is open.
  * Losses: a span that has begun before a capture is not recorded; what no longer fits into a thread's ring is counted and
  * shown. One that is open as the capture stops, or as the process is killed, is recorded as open if it was begun with its
- * site; of others the stop counts how many there were. Compiles without warnings as C11 and C++17 on Linux with gcc or clang. */
+ * site; of others the stop counts how many there were.
+ * Filters: a site with a level or a category is left out where set_filter says so (XPROF_PY_SITE_FILTERED), as spans of
+ * Python are: looked at as the span begins, or as it ends if it began without its site.
+ * Compiles without warnings as C11 and C++17 on Linux with gcc or clang. */
 #ifndef XPROF_PY_TRACE_H
 #define XPROF_PY_TRACE_H
 
@@ -29,12 +32,18 @@
 extern "C" {
 #endif
 
-/* One place in the source: static, one for each name. `state` belongs to the recorder. */
+/* One place in the source: static, one for each name. A later version only adds members at the end. */
 typedef struct xprof_py_site {
     const char *name; /* UTF-8; must live as long as the site */
     const char *key;  /* of the event's one integer argument, NULL: it has none */
-    uint64_t state;
+    uint64_t state;   /* the recorder's, but for the bit XPROF_PY_SITE_IS_LONG: the members below are there */
+    const char *category; /* NULL: none */
+    int32_t level;        /* XPROF_PY_NO_LEVEL: none */
+    uint32_t admitted;    /* the recorder's */
 } xprof_py_site;
+
+#define XPROF_PY_SITE_IS_LONG ((uint64_t)1 << 23)
+#define XPROF_PY_NO_LEVEL INT32_MIN
 
 /* A begun span; a plain value, which the caller keeps until the end. Without a capture it is all 0. */
 typedef struct xprof_py_span {
@@ -111,9 +120,12 @@ static inline uint32_t xprof_py_recording(void) {
     return __atomic_load_n(__atomic_load_n(&xprof_py_trace_v1.active, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
 }
 
-#define XPROF_PY_SITE(variable, name) static xprof_py_site variable = {name, NULL, 0}
+/* For filters: level is an integer or XPROF_PY_NO_LEVEL, category a text or NULL, key as below or NULL. */
+#define XPROF_PY_SITE_FILTERED(variable, name, key, level, category) \
+    static xprof_py_site variable = {name, key, XPROF_PY_SITE_IS_LONG, category, level, 0}
+#define XPROF_PY_SITE(variable, name) XPROF_PY_SITE_FILTERED(variable, name, NULL, XPROF_PY_NO_LEVEL, NULL)
 /* With one integer argument, given at the end: XPROF_PY_SITE_KEY(site, "send", "bytes"). */
-#define XPROF_PY_SITE_KEY(variable, name, key) static xprof_py_site variable = {name, key, 0}
+#define XPROF_PY_SITE_KEY(variable, name, key) XPROF_PY_SITE_FILTERED(variable, name, key, XPROF_PY_NO_LEVEL, NULL)
 
 /* `site`: the one that it will end with, so that it has a name while it is open; NULL: not known yet. */
 static inline xprof_py_span xprof_py_begin_at(xprof_py_site *site) {
@@ -184,8 +196,9 @@ class scope {
 
 #define XPROF_PY_JOIN2(a, b) a##b
 #define XPROF_PY_JOIN(a, b) XPROF_PY_JOIN2(a, b)
-#define XPROF_PY_SCOPE(name)                                    \
-    XPROF_PY_SITE(XPROF_PY_JOIN(xprof_py_site_, __LINE__), name); \
+#define XPROF_PY_SCOPE(name) XPROF_PY_SCOPE_FILTERED(name, XPROF_PY_NO_LEVEL, NULL)
+#define XPROF_PY_SCOPE_FILTERED(name, level, category)                                               \
+    XPROF_PY_SITE_FILTERED(XPROF_PY_JOIN(xprof_py_site_, __LINE__), name, NULL, level, category); \
     xprof_py::scope XPROF_PY_JOIN(xprof_py_scope_, __LINE__)(XPROF_PY_JOIN(xprof_py_site_, __LINE__))
 #endif
 
