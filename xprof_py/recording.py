@@ -184,7 +184,8 @@ class Recording:
             return
         self._told_by_cuda(self._cuda.begin(self._xla_has_devices()))
         if self._cuda.pending:
-            threading.Thread(target=self._watch_for_cuda, name="xprof_py cuda", daemon=True).start()
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=self._watch_for_cuda, name="xprof_py cuda", daemon=True).start()
 
     def _watch_for_cuda(self) -> None:
         while self._cuda.pending and self.state == "recording" and not self._host_stopped.wait(CUDA_POLL_S):
