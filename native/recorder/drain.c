@@ -162,7 +162,7 @@ static void add_losses(struct xpr_capture *c, struct seen *seen, size_t n, bool 
 }
 
 static void add_gone(struct xpr_gone *gone, const struct xpr_log *log) {
-    gone->accepted += atomic_load(&log->accepted);
+    gone->accepted += xpr_log_accepted(log);
     gone->written += atomic_load(&log->written);
     gone->dropped_ring += atomic_load(&log->dropped_ring);
     gone->dropped_budget += atomic_load(&log->dropped_budget);
@@ -203,7 +203,10 @@ bool xpr_open_spans_of(const struct xpr_log *log, struct xpr_event *spans, uint3
         for (uint32_t i = 0; put - taken <= XPR_MAX_LEFT && i < n; i++) {
             bool is_left = false;
             for (uint32_t k = taken; k != put; k++) is_left |= atomic_load(&open->left[k % XPR_MAX_LEFT]) == spans[i].start;
-            if (!is_left) spans[(*count)++] = spans[i];
+            if (is_left) continue;
+            spans[*count] = spans[i];
+            if (!spans[i].schema) spans[*count].value = 0; /* that of an earlier span */
+            (*count)++;
         }
         return true;
     }

@@ -34,25 +34,24 @@ static __attribute__((noinline)) uint64_t intern_site(xprof_py_site *site, uint3
     return state;
 }
 
-static inline uint64_t state_of(xprof_py_site *site, uint32_t capture, unsigned kind) {
-    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
-    return __builtin_expect((state ^ capture_bits(capture)) >> 40 != 0 || !state, 0) ? intern_site(site, capture, kind) : state;
+/* Whether the state is of this capture; 0 is of none. */
+static inline bool is_known(uint64_t state, uint32_t capture) {
+    return __builtin_expect(state >> 40 == (capture_bits(capture) >> 40) && state, 1);
 }
 
-static inline void append(struct xpr_log *log, xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start,
-                          uint64_t duration, uint64_t value) {
-    uint64_t state = state_of(site, capture, kind);
-    uint16_t schema = (uint16_t)(state >> 24);
-    struct xpr_event event = {
-        .start = start,
-        .duration = duration,
-        .name = (uint32_t)state & 0xFFFFFFu,
-        .kind = (uint8_t)kind,
-        .flags = 1,
-        .schema = schema,
-        .value = schema ? value : 0,
-    };
-    xpr_log_append(log, &event, 1);
+static inline uint64_t state_of(xprof_py_site *site, uint32_t capture, unsigned kind) {
+    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
+    return is_known(state, capture) ? state : intern_site(site, capture, kind);
+}
+
+static inline uint64_t word_of(uint64_t state, unsigned kind) {
+    return xpr_event_word((uint32_t)state & 0xFFFFFFu, (uint8_t)kind) | (state >> 24 & 0xFFFF) << 48;
+}
+
+static void append(struct xpr_log *log, xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start,
+                   uint64_t duration, uint64_t value) {
+    uint64_t word = word_of(state_of(site, capture, kind), kind);
+    xpr_log_append_one(log, start, duration, word, word >> 48 ? value : 0);
 }
 
 /* Only its thread changes it. */
@@ -60,7 +59,7 @@ static inline void one_more(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
+static __attribute__((noinline)) xprof_py_span begin_any(xprof_py_site *site, uint32_t capture) {
     xprof_py_span span = {0, 0, 0};
     struct xpr_log *log = log_of(capture);
     if (!log) return span;
@@ -70,23 +69,53 @@ static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
     span.start = xpr_clock_now();
     if (site) {
         span.thread = log->index + 1;
-        xpr_log_enter(log, span.start, name, SPAN, 0, 0);
+        xpr_log_enter(log, span.start, xpr_event_word(name, SPAN), 0);
     }
     return span;
 }
 
-static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
-    uint64_t stop = xpr_clock_now();
+/* What nearly every span needs, without a call: see begin_recorded in native/python/annotations.c. */
+static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
+    struct xpr_log *log = xpr_log_here(capture);
+    if (!log || !site || !xpr_clock_is_counter()) return begin_any(site, capture);
+    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
+    if (!is_known(state, capture) || !xpr_log_can_enter(log)) return begin_any(site, capture);
+    one_more(&log->begun_in_c);
+    xprof_py_span span = {xpr_clock_counter(), capture, log->index + 1};
+    xpr_log_enter_plain(log, span.start, xpr_event_word((uint32_t)state & 0xFFFFFFu, SPAN));
+    return span;
+}
+
+static __attribute__((noinline)) void end_any(xprof_py_site *site, xprof_py_span span, int64_t value, uint64_t stop) {
     if (span.capture != xpr_recording()) return;
     struct xpr_log *log = log_of(span.capture);
     bool is_here = log && log->index + 1 == span.thread;
     /* Before the event: a stop between the two counts a span as open, after it would take one for open that has ended. */
-    if (__builtin_expect(span.thread && !is_here, 0)) xpr_log_left_elsewhere(span.thread - 1, span.capture, span.start);
+    if (span.thread && !is_here) xpr_log_left_elsewhere(span.thread - 1, span.capture, span.start);
     if (log) {
         append(log, site, span.capture, SPAN, span.start, stop > span.start ? stop - span.start : 0, (uint64_t)value);
         one_more(&log->ended_in_c);
     }
     if (is_here) xpr_log_leave(log, span.start);
+}
+
+static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
+    if (!xpr_clock_is_counter()) {
+        end_any(site, span, value, xpr_clock_now());
+        return;
+    }
+    uint64_t stop = xpr_clock_counter(), head;
+    struct xpr_log *log = xpr_log_here(span.capture);
+    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
+    if (!log || span.capture != xpr_recording() || log->index + 1 != span.thread || !is_known(state, span.capture) ||
+        stop < span.start || !xpr_log_has_slot(log, &head)) {
+        end_any(site, span, value, stop);
+        return;
+    }
+    uint64_t word = word_of(state, SPAN);
+    xpr_log_fill_slot(log, head, span.start, stop - span.start, word, word >> 48 ? (uint64_t)value : 0);
+    one_more(&log->ended_in_c);
+    xpr_log_leave(log, span.start);
 }
 
 static void mark(xprof_py_site *site, int64_t value) {
