@@ -247,8 +247,7 @@ void xpr_shard_events_free(struct xpr_shard_events *e) {
     memset(e, 0, sizeof *e);
 }
 
-/* A column for free(). Large ones ask for large pages: a page fault for every 4 KiB takes as long as all the rest. */
-static void *new_column(size_t rows, size_t width) {
+void *xpr_new_column(size_t rows, size_t width) {
     const size_t page = 2 << 20;
     size_t bytes = rows * width;
     if (bytes < 4 * page) return malloc(bytes);
@@ -273,11 +272,11 @@ int xpr_decode_shard_events(const struct xpr_slot_run *runs, size_t run_count, s
         begin += places[l].rows;
         places[l].rows = 0;
     }
-    out->start_ps = new_column(slots + 1, sizeof *out->start_ps);
-    out->duration_ps = new_column(slots + 1, sizeof *out->duration_ps);
-    out->first = new_column(slots + 1, sizeof *out->first);
-    out->name = new_column(slots + 1, sizeof *out->name);
-    out->kind = new_column(slots + 1, 1);
+    out->start_ps = xpr_new_column(slots + 1, sizeof *out->start_ps);
+    out->duration_ps = xpr_new_column(slots + 1, sizeof *out->duration_ps);
+    out->first = xpr_new_column(slots + 1, sizeof *out->first);
+    out->name = xpr_new_column(slots + 1, sizeof *out->name);
+    out->kind = xpr_new_column(slots + 1, 1);
     out->line_rows = calloc(lines + 1, sizeof *out->line_rows);
     out->line_unsorted = calloc(lines + 1, 1);
     out->name_used = calloc(names + 1, 1);

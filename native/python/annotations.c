@@ -227,8 +227,6 @@ static __attribute__((noinline)) void append_values(xpr_span *span, struct xpr_l
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = start;
     slots[0].duration = duration;
-    if (span->kind == XPR_STEP) /* a step that another thread leaves used the CPU of two */
-        span->cpu_ns = span->thread == log->index ? xpr_cpu_clock_end(log, span->cpu_ns, duration) : -1;
     unsigned n = xpr_encode(slots, span, span->word, generation);
     xpr_log_append(log, slots, n);
 }
@@ -236,7 +234,12 @@ static __attribute__((noinline)) void append_values(xpr_span *span, struct xpr_l
 /* The event of a span that has ended. */
 static void append(xpr_span *span, struct xpr_log *log, uint64_t start, uint64_t end, uint32_t generation) {
     uint64_t duration = end > start ? end - start : 0;
-    if (span->count > 1 || span->kind == XPR_STEP) {
+    bool has_cpu_time = false;
+    if (span->kind == XPR_STEP) { /* one that another thread leaves used the CPU of two */
+        span->cpu_ns = span->thread == log->index ? xpr_cpu_clock_end(log, span->cpu_ns, duration) : -1;
+        has_cpu_time = span->cpu_ns >= 0;
+    }
+    if (span->count > 1 || has_cpu_time) {
         append_values(span, log, start, duration, generation);
         return;
     }
@@ -257,9 +260,11 @@ static __attribute__((noinline)) void end_any(xpr_span *span, uint64_t end, uint
     if (is_here) xpr_log_leave(log, start);
 }
 
+static __attribute__((noinline)) void end_now(xpr_span *span, uint32_t generation) { end_any(span, xpr_clock_now(), generation); }
+
 static __attribute__((noinline)) void end_recorded(xpr_span *span, uint32_t generation) {
     if (!xpr_clock_is_counter()) {
-        end_any(span, xpr_clock_now(), generation);
+        end_now(span, generation);
         return;
     }
     uint64_t end = xpr_clock_counter(), start = span->start, head;

@@ -61,10 +61,10 @@ bool xpr_log_make_room(struct xpr_log *log, uint64_t head, unsigned n);
 typedef uint64_t __attribute__((may_alias)) xpr_slot_word;
 
 static inline void xpr_copy_slot(struct xpr_event *to, const struct xpr_event *from) {
-    for (unsigned i = 0; i < 4; i++) {
-        uint64_t word = __atomic_load_n((const xpr_slot_word *)from + i, __ATOMIC_RELAXED);
-        __atomic_store_n((xpr_slot_word *)to + i, word, __ATOMIC_RELAXED);
-    }
+    const xpr_slot_word *in = (const xpr_slot_word *)from;
+    xpr_slot_word *out = (xpr_slot_word *)to;
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < 4; i++) __atomic_store_n(out + i, __atomic_load_n(in + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
 /* The third word of a slot: an event of one slot; its schema may be added in bits 48-63. */

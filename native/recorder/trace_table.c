@@ -99,9 +99,13 @@ static __attribute__((noinline)) void end_any(xprof_py_site *site, xprof_py_span
     if (is_here) xpr_log_leave(log, span.start);
 }
 
+static __attribute__((noinline)) void end_now(xprof_py_site *site, xprof_py_span span, int64_t value) {
+    end_any(site, span, value, xpr_clock_now());
+}
+
 static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
     if (!xpr_clock_is_counter()) {
-        end_any(site, span, value, xpr_clock_now());
+        end_now(site, span, value);
         return;
     }
     uint64_t stop = xpr_clock_counter(), head;
