@@ -39,6 +39,7 @@ struct xpr_log {
     _Alignas(64) _Atomic uint64_t tail; /* slots taken so far */
     _Atomic uint64_t written, dropped_budget, dropped_error;
     uint64_t reported_drops;
+    uint64_t touched; /* slots of the ring whose memory the drainer has seen to */
     void *mapping;
     uint64_t mapped_bytes;
     struct xpr_log *next; /* under the recorder's lock */

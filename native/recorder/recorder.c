@@ -277,6 +277,7 @@ static void map_ring(struct xpr_log *log) {
     log->head = kept ? &kept->head : &log->own_head;
     log->open = kept ? &kept->open : &log->own_open;
     log->limit = 0;
+    log->touched = 0;
     atomic_store(&log->tail, 0);
     atomic_store(&log->own_head, 0);
     /* A ring of the file was cleared when it was given back. */
