@@ -109,7 +109,9 @@ def main() -> None:
                 np.ones(2, np.uint64),
             )
 
-            def arguments(bodies: Any = [body for _, body in parts], first: Any = first, of: Any = schemas) -> object:
+            bodies = [body for _, body in parts]
+
+            def arguments(bodies: Any = bodies, first: Any = first, of: Any = schemas) -> object:
                 return _native.decode_shard_args(bodies, first, *of, 33)
 
             assert read_shard(path)["events"].num_rows == options.events
