@@ -72,7 +72,7 @@ lint: $(VENV)/installed $(VENV)/lint-installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
 
-# What one annotation costs: beside JAX's, in C, in instructions, and beside the packages in BENCH_PEERS, which get an environment
+# What one annotation costs: beside JAX's, in C, in a training, in instructions, and beside the packages in BENCH_PEERS, which get an environment
 # of their own. BENCH_PEERS= leaves them out.
 BENCH_PEERS ?= nvtx opentelemetry-sdk ittapi viztracer
 PEERS := build/bench-peers
@@ -85,6 +85,7 @@ $(PEERS)/installed: pyproject.toml $(NATIVE)
 bench-annotate: $(VENV)/installed $(if $(BENCH_PEERS),$(PEERS)/installed)
 	$(BIN)/python benchmarks/annotate.py
 	$(BIN)/python benchmarks/annotate_native.py
+	$(BIN)/python benchmarks/annotate_training.py
 	$(if $(BENCH_PEERS),PYTHONSAFEPATH=1 PYTHONPATH=benchmarks $(PEERS)/bin/python benchmarks/annotate_peers.py)
 	$(if $(shell command -v valgrind),$(BIN)/python benchmarks/annotate_instructions.py,@echo 'no valgrind: instructions not counted')
 

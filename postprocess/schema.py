@@ -25,7 +25,7 @@ class Kind(IntEnum):
     SPAN = 1
     """A ``trace`` interval of the user's program."""
     STEP = 2
-    """A ``step`` interval; arguments ``step_num`` and ``cpu_ns``, the CPU time of its thread in it."""
+    """A ``step`` interval; arguments ``step_num`` and, from 0.1 ms on, ``cpu_ns``, the CPU time of its thread."""
     INPUT = 3
     """Waiting for the next batch (``wrap_input``, ``input_wait``)."""
     CHECKPOINT = 4

@@ -137,6 +137,16 @@ def decode_shard_events(
     names: int,
     /,
 ) -> dict[str, Any]: ...
+def decode_shard_args(
+    bodies: list[NDArray[Any]],
+    first: NDArray[Any],
+    counts: NDArray[Any],
+    at: NDArray[Any],
+    keys: NDArray[Any],
+    kinds: NDArray[Any],
+    texts: int,
+    /,
+) -> dict[str, Any]: ...
 def shard_checksum(structure: NDArray[Any], own: int, /) -> int: ...
 def fit_line(
     upper_t: Any,

@@ -190,6 +190,59 @@ void xpr_recorder_wake(void) {
     pthread_cond_signal(&capture.wake);
 }
 
+static void take_out(struct xpr_open_spans *open, uint64_t start) {
+    uint32_t count = atomic_load_explicit(&open->count, memory_order_relaxed);
+    uint32_t i = count;
+    while (i && open->spans[i - 1].start != start) i--;
+    if (!i) {
+        open->more -= open->more > 0;
+        return;
+    }
+    for (; i < count; i++) xpr_copy_slot(&open->spans[i - 1], &open->spans[i]);
+    atomic_store_explicit(&open->count, count - 1, memory_order_release);
+}
+
+/* Takes out what other threads left. */
+static void catch_up(struct xpr_open_spans *open) {
+    uint32_t put = atomic_load_explicit(&open->left_count, memory_order_acquire);
+    uint32_t taken = atomic_load_explicit(&open->left_taken, memory_order_relaxed);
+    if (put - taken > XPR_MAX_LEFT) {
+        open->more = 0;
+        atomic_store_explicit(&open->count, 0, memory_order_release);
+    } else {
+        for (; taken != put; taken++)
+            take_out(open, atomic_load_explicit(&open->left[taken % XPR_MAX_LEFT], memory_order_relaxed));
+    }
+    atomic_store_explicit(&open->left_taken, put, memory_order_release);
+}
+
+bool xpr_log_make_room(struct xpr_log *log, uint64_t head, unsigned n) {
+    uint64_t tail = atomic_load_explicit(&log->tail, memory_order_acquire), after = head + n;
+    if (after - tail > log->capacity) {
+        uint64_t dropped = atomic_load_explicit(&log->dropped_ring, memory_order_relaxed);
+        atomic_store_explicit(&log->dropped_ring, dropped + 1, memory_order_relaxed);
+        struct xpr_ring_header *kept = atomic_load_explicit(&log->kept, memory_order_relaxed);
+        if (kept) atomic_store_explicit(&kept->dropped_ring, dropped + 1, memory_order_relaxed);
+        return false;
+    }
+    uint64_t half = log->capacity / 2, full = tail + log->capacity, next_half = after / half * half + half;
+    if (head / half != after / half) xpr_recorder_wake();
+    log->limit = next_half - 1 < full ? next_half - 1 : full;
+    return true;
+}
+
+void xpr_log_take_out(struct xpr_open_spans *open, uint64_t start) {
+    catch_up(open);
+    take_out(open, start);
+}
+
+bool xpr_log_place_open(struct xpr_open_spans *open) {
+    catch_up(open);
+    if (atomic_load_explicit(&open->count, memory_order_relaxed) < XPR_MAX_OPEN_SPANS) return true;
+    open->more++;
+    return false;
+}
+
 /* Gives the log an empty ring for this capture: in the rings' file, else in memory. Without memory it counts its events as
  * dropped. */
 static void map_ring(struct xpr_log *log) {
@@ -218,11 +271,13 @@ static void map_ring(struct xpr_log *log) {
     log->mask = log->capacity - 1;
     log->head = kept ? &kept->head : &log->own_head;
     log->open = kept ? &kept->open : &log->own_open;
-    log->seen_tail = 0;
+    log->limit = 0;
+    log->touched = 0;
     atomic_store(&log->tail, 0);
     atomic_store(&log->own_head, 0);
     /* A ring of the file was cleared when it was given back. */
     memset(&log->own_open, 0, sizeof log->own_open);
+    for (int i = 0; i < XPR_MAX_OPEN_SPANS; i++) log->open->spans[i].duration = XPR_DURATION_OPEN;
     atomic_store(&log->begun_in_c, 0);
     atomic_store(&log->ended_in_c, 0);
 }
@@ -260,9 +315,10 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         }
         map_ring(log);
         log->index = capture.threads++;
-        log->sampled = log->greeted = false;
+        log->sampled = false;
+        log->cpu_tick = 0;
         log->reported_drops = 0;
-        atomic_store(&log->accepted, 0);
+        atomic_store(&log->more_slots, 0);
         atomic_store(&log->dropped_ring, 0);
         atomic_store(&log->written, 0);
         atomic_store(&log->dropped_budget, 0);

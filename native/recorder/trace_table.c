@@ -44,26 +44,24 @@ static __attribute__((noinline)) uint64_t intern_site(xprof_py_site *site, uint3
     return state;
 }
 
-static inline uint64_t state_of(xprof_py_site *site, uint32_t capture, unsigned kind) {
-    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
-    bool is_known = (state ^ capture_bits(capture)) >> 40 == 0 && (state & NAME_BITS);
-    return __builtin_expect(is_known, 1) ? state : intern_site(site, capture, kind);
+/* Whether the state is of this capture. */
+static inline bool is_known(uint64_t state, uint32_t capture) {
+    return __builtin_expect((state ^ capture_bits(capture)) >> 40 == 0 && (state & NAME_BITS), 1);
 }
 
-static inline void append(struct xpr_log *log, xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start,
-                          uint64_t duration, uint64_t value) {
-    uint64_t state = state_of(site, capture, kind);
-    uint16_t schema = (uint16_t)(state >> 24);
-    struct xpr_event event = {
-        .start = start,
-        .duration = duration,
-        .name = (uint32_t)state & NAME_BITS,
-        .kind = (uint8_t)kind,
-        .flags = 1,
-        .schema = schema,
-        .value = schema ? value : 0,
-    };
-    xpr_log_append(log, &event, 1);
+static inline uint64_t state_of(xprof_py_site *site, uint32_t capture, unsigned kind) {
+    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
+    return is_known(state, capture) ? state : intern_site(site, capture, kind);
+}
+
+static inline uint64_t word_of(uint64_t state, unsigned kind) {
+    return xpr_event_word((uint32_t)state & NAME_BITS, (uint8_t)kind) | (state >> 24 & 0xFFFF) << 48;
+}
+
+static void append(struct xpr_log *log, xprof_py_site *site, uint32_t capture, unsigned kind, uint64_t start,
+                   uint64_t duration, uint64_t value) {
+    uint64_t word = word_of(state_of(site, capture, kind), kind);
+    xpr_log_append_one(log, start, duration, word, word >> 48 ? value : 0);
 }
 
 /* Only its thread changes it. */
@@ -84,7 +82,7 @@ static inline bool wanted(xprof_py_site *site) {
     return known & 1;
 }
 
-static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
+static __attribute__((noinline)) xprof_py_span begin_any(xprof_py_site *site, uint32_t capture) {
     xprof_py_span span = {0, 0, 0};
     if (site && !wanted(site)) return span;
     struct xpr_log *log = log_of(capture);
@@ -95,8 +93,20 @@ static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
     span.start = xpr_clock_now();
     if (site) {
         span.thread = log->index + 1;
-        xpr_log_enter(log, span.start, name, SPAN, 0, 0);
+        xpr_log_enter(log, span.start, xpr_event_word(name, SPAN), 0);
     }
+    return span;
+}
+
+/* What nearly every span needs, without a call: see begin_recorded in native/python/annotations.c. */
+static xprof_py_span begin(xprof_py_site *site, uint32_t capture) {
+    struct xpr_log *log = xpr_log_here(capture);
+    if (!log || !site || !xpr_clock_is_counter() || xpr_filter_number()) return begin_any(site, capture);
+    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
+    if (!is_known(state, capture) || !xpr_log_can_enter(log)) return begin_any(site, capture);
+    one_more(&log->begun_in_c);
+    xprof_py_span span = {xpr_clock_counter(), capture, log->index + 1};
+    xpr_log_enter_plain(log, span.start, xpr_event_word((uint32_t)state & NAME_BITS, SPAN));
     return span;
 }
 
@@ -111,8 +121,7 @@ static inline struct xpr_log *log_at_end(xprof_py_span span, bool *is_here) {
 
 static inline uint64_t length(xprof_py_span span, uint64_t stop) { return stop > span.start ? stop - span.start : 0; }
 
-static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
-    uint64_t stop = xpr_clock_now();
+static __attribute__((noinline)) void end_any(xprof_py_site *site, xprof_py_span span, int64_t value, uint64_t stop) {
     if (span.capture != xpr_recording()) return;
     bool is_here;
     struct xpr_log *log = log_at_end(span, &is_here);
@@ -122,6 +131,29 @@ static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
         one_more(&log->ended_in_c);
     }
     if (is_here) xpr_log_leave(log, span.start);
+}
+
+static __attribute__((noinline)) void end_now(xprof_py_site *site, xprof_py_span span, int64_t value) {
+    end_any(site, span, value, xpr_clock_now());
+}
+
+static void end(xprof_py_site *site, xprof_py_span span, int64_t value) {
+    if (!xpr_clock_is_counter()) {
+        end_now(site, span, value);
+        return;
+    }
+    uint64_t stop = xpr_clock_counter(), head;
+    struct xpr_log *log = xpr_log_here(span.capture);
+    uint64_t state = __atomic_load_n(&site->state, __ATOMIC_RELAXED);
+    if (!log || span.capture != xpr_recording() || log->index + 1 != span.thread || !is_known(state, span.capture) ||
+        stop < span.start || !xpr_log_has_slot(log, &head)) {
+        end_any(site, span, value, stop);
+        return;
+    }
+    uint64_t word = word_of(state, SPAN);
+    xpr_log_fill_slot(log, head, span.start, stop - span.start, word, word >> 48 ? (uint64_t)value : 0);
+    one_more(&log->ended_in_c);
+    xpr_log_leave(log, span.start);
 }
 
 static void mark(xprof_py_site *site, int64_t value) {
@@ -148,7 +180,8 @@ static uint32_t schema_of(const uint32_t *keys, uint32_t count, uint64_t kinds) 
     return count && count <= XPR_MAX_ARGS ? xpr_intern_schema(keys, count, kinds) : 0;
 }
 
-static __attribute__((noinline)) void append_slots(struct xpr_log *log, struct xpr_event first, const struct xprof_py_event *event) {
+static __attribute__((noinline)) void append_slots(struct xpr_log *log, const struct xprof_py_event *event, unsigned kind,
+                                                   uint64_t start, uint64_t duration) {
     union {
         struct xpr_event event;
         struct xpr_more more;
@@ -162,27 +195,27 @@ static __attribute__((noinline)) void append_slots(struct xpr_log *log, struct x
             .kind = XPR_KIND_MORE,
             .value_c = i + 2 < count ? event->values[i + 2] : 0,
         };
-    first.flags = (uint8_t)used;
-    slots[0].event = first;
+    slots[0].event = (struct xpr_event){
+        .start = start,
+        .duration = duration,
+        .name = event->name,
+        .kind = (uint8_t)kind,
+        .flags = (uint8_t)used,
+        .schema = event->schema,
+        .value = event->values[0],
+    };
     xpr_log_append(log, &slots[0].event, used);
 }
 
 static inline void append_named(struct xpr_log *log, const struct xprof_py_event *event, unsigned kind, uint64_t start,
                                 uint64_t duration) {
-    bool has_values = event->schema && event->count;
-    struct xpr_event first = {
-        .start = start,
-        .duration = duration,
-        .name = event->name,
-        .kind = (uint8_t)kind,
-        .flags = 1,
-        .schema = has_values ? event->schema : 0,
-        .value = has_values ? event->values[0] : 0,
-    };
-    if (__builtin_expect(!has_values || event->count == 1, 1))
-        xpr_log_append(log, &first, 1);
+    uint64_t word = xpr_event_word(event->name, (uint8_t)kind);
+    if (!event->schema || !event->count)
+        xpr_log_append_one(log, start, duration, word, 0);
+    else if (event->count == 1)
+        xpr_log_append_one(log, start, duration, word | (uint64_t)event->schema << 48, event->values[0]);
     else
-        append_slots(log, first, event);
+        append_slots(log, event, kind, start, duration);
 }
 
 static xprof_py_span enter(uint32_t capture, const struct xprof_py_event *event) {
@@ -194,8 +227,8 @@ static xprof_py_span enter(uint32_t capture, const struct xprof_py_event *event)
     span.thread = log->index + 1;
     span.start = xpr_clock_now();
     /* Its place among the open spans is one slot, which has room for one argument. */
-    bool whole = event->schema && event->count == 1;
-    xpr_log_enter(log, span.start, event->name, SPAN, whole ? event->schema : 0, whole ? event->values[0] : 0);
+    uint64_t schema = event->count == 1 ? event->schema : 0;
+    xpr_log_enter(log, span.start, xpr_event_word(event->name, SPAN) | schema << 48, schema ? event->values[0] : 0);
     return span;
 }
 

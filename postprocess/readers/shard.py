@@ -40,6 +40,8 @@ _KIND_MORE = 0xFF
 _KIND_STEP = 2
 _OPEN_PS = 2**63 - 1
 _MOST_NAMES = 1 << 24
+_MOST_ARGS = 43
+_NO_SUCH_SCHEMA = 0xFF
 _END_FIELDS = (
     "written",
     "dropped_ring",
@@ -427,12 +429,7 @@ def _event_tables(shard: _Shard, tick_map: TickMap | None) -> tuple[pa.Table, pa
     )
     if not found["with_arguments"]:
         return events, schema.empty("args"), schema.empty("texts"), found["end_ps"]
-    slots = np.concatenate([body for _, body in known]).view(U64).reshape(-1, 4)
-    first = columns["first"].view(np.uint32)
-    word = slots[first, 2]
-    slot_count = ((word >> np.uint64(40)) & np.uint64(0x0F)).astype(np.int64)
-    schema_id = _usable_schemas(shard, (word >> np.uint64(48)).astype(np.int64), slot_count)
-    args, texts = _args_tables(shard, slots, first, schema_id)
+    args, texts = _args_tables(shard, [body for _, body in known], columns["first"].view(np.uint32), names)
     return events, args, texts, found["end_ps"]
 
 
@@ -469,60 +466,40 @@ def _texts_of(shard: _Shard, ids: list[int]) -> pa.Array:
     return pa.array([shard.strings.get(i, f"(unknown {i})") for i in ids], pa.string())
 
 
-def _usable_schemas(
-    shard: _Shard, schema_id: np.ndarray[Any, Any], slot_count: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
-    """The events' schemas, 0 where the schema is unknown or describes more arguments than the event has slots for."""
-    slots_for = np.full(int(schema_id.max()) + 1, np.iinfo(np.int64).max)
-    slots_for[0] = 1
-    for identity, (keys, _) in shard.schemas.items():
-        if identity < len(slots_for):
-            slots_for[identity] = 1 + (len(keys) + 1) // 3
-    is_bad = slot_count < slots_for[schema_id]
-    if not is_bad.any():
-        return schema_id
-    message = "events whose arguments' schema is damaged; read without arguments"
-    shard.note("error", "unknown_schema", "", int(is_bad.sum()), message)
-    return np.where(is_bad, 0, schema_id)
-
-
 def _args_tables(
-    shard: _Shard,
-    slots: np.ndarray[Any, Any],
-    first: np.ndarray[Any, Any],
-    schema_id: np.ndarray[Any, Any],
+    shard: _Shard, bodies: list[np.ndarray[Any, Any]], first: np.ndarray[Any, Any], texts_below: int
 ) -> tuple[pa.Table, pa.Table]:
-    if not schema_id.any():
+    """The tables args and texts of the events whose first slots are ``first``."""
+    # Schemas that no event can have are damaged ones.
+    schemas = {i: given for i, given in shard.schemas.items() if i < 2**16 and len(given[0]) <= _MOST_ARGS}
+    key_ids = sorted({key for keys, _ in schemas.values() for key in keys})
+    row_of_key = {key: row for row, key in enumerate(key_ids)}
+    counts = np.full(max(schemas, default=0) + 1, _NO_SUCH_SCHEMA, np.uint8)
+    at, kinds = np.zeros(len(counts), np.uint32), np.zeros(len(counts), U64)
+    keys_in_a_row: list[int] = []
+    for identity, (keys, kinds_of) in schemas.items():
+        counts[identity], at[identity], kinds[identity] = len(keys), len(keys_in_a_row), kinds_of
+        keys_in_a_row += [row_of_key[key] for key in keys]
+    keys_array = np.array(keys_in_a_row, np.uint32)
+    found = _native.decode_shard_args(bodies, first, counts, at, keys_array, kinds, texts_below)
+    if found["without_schema"]:
+        message = "events whose arguments' schema is damaged; read without arguments"
+        shard.note("error", "unknown_schema", "", found["without_schema"], message)
+    event, key, kind, value = (np.asarray(found[name]) for name in ("event", "key", "kind", "value"))
+    if not len(event):
         return schema.empty("args"), schema.empty("texts")
-    args_of = np.zeros(int(schema_id.max()) + 1, np.int64)
-    for used, (keys, _) in shard.schemas.items():
-        if used < len(args_of):
-            args_of[used] = len(keys)
-    count = args_of[schema_id]
-    event = np.repeat(np.arange(len(first)), count)
-    begin = np.cumsum(count) - count
-    kind_of = np.empty(len(event), np.uint8)
-    key_id = np.empty(len(event), np.int64)
-    raw = np.empty(len(event), np.int64)
-    for used in (np.flatnonzero(np.bincount(schema_id)[1:]) + 1).tolist():
-        chosen = np.flatnonzero(schema_id == used)
-        keys, kinds = shard.schemas[used]
-        for i, key in enumerate(keys):
-            offset, column = (0, 3) if i == 0 else (1 + (i - 1) // 3, (0, 1, 3)[(i - 1) % 3])
-            place = begin[chosen] + i
-            raw[place] = slots[first[chosen] + offset, column].view(np.int64)
-            kind_of[place] = kinds >> 4 * i & 0xF
-            key_id[place] = key
-    is_text = kind_of == ArgKind.TEXT
-    texts, text_row = _dictionary(shard, raw[is_text])
-    raw[is_text] = text_row
-    keys_used, key_row = _dictionary(shard, key_id)
+    if found["odd_texts"]:
+        is_text = kind == ArgKind.TEXT
+        texts, value[is_text] = _dictionary(shard, value[is_text])
+    else:
+        texts = _texts_of(shard, np.flatnonzero(np.asarray(found["text_used"])).tolist())
+    keys_used = _texts_of(shard, [key_ids[row] for row in np.flatnonzero(np.asarray(found["key_used"])).tolist()])
     args = pa.Table.from_arrays(
         [
             pa.array(event),
-            pa.DictionaryArray.from_arrays(pa.array(key_row), keys_used),
-            pa.array(kind_of),
-            pa.array(raw),
+            pa.DictionaryArray.from_arrays(pa.array(key), keys_used),
+            pa.array(kind),
+            pa.array(value),
         ],
         schema=schema.TABLES["args"],
     )
