@@ -70,6 +70,11 @@ def among(rows: Int64, known: Int64) -> Bool:
     return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
 
 
+def occurring(codes: Integers, count: int) -> Int64:
+    """Which of the codes below ``count`` occur, in order."""
+    return np.flatnonzero(np.bincount(codes, minlength=count))
+
+
 def distinct(*columns: Integers) -> tuple[Int64, Int64]:
     """(the first row of each distinct combination, which one each row is), in order of the columns, the first leading.
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from xprof_py.postprocess.hlo import kernel_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct, occurring
 from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.join.nesting import innermost_around
 from xprof_py.postprocess.profile import Profile
@@ -88,9 +88,10 @@ def outer_calls(events: Events, calls: Int64) -> Int64:
 
 def starts_work(events: Events, calls: Int64) -> Bool:
     """Which calls start work on a device, by their names."""
-    names = np.unique(events.name[calls])
-    starts = [c for c in names.tolist() if kernel_names.LAUNCH_CALL.search(events.names[c])]
-    return np.isin(events.name[calls], np.array(starts, np.int64))
+    starts = np.zeros(len(events.names), np.bool_)
+    for code in occurring(events.name[calls], len(events.names)).tolist():
+        starts[code] = kernel_names.LAUNCH_CALL.search(events.names[code]) is not None
+    return np.asarray(starts[events.name[calls]], np.bool_)
 
 
 def execution_of(events: Events, call: Int64) -> Int64:

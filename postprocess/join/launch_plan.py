@@ -83,13 +83,20 @@ class LaunchPlan:
         An instruction that a kernel is named after launches that one; others of its stem share that of an equal one.
         Where none has its name it is named after what is fused (a sort).
         """
-        own = set(self.named.values()) & kernels
+        named: dict[str, list[int]] = {}
+        sharing: dict[str, list[int]] = {}
+        for op, name in self.named.items():
+            named.setdefault(name, []).append(op)
+            if name not in kernels:
+                sharing.setdefault(stem(name), []).append(op)
+        fused: dict[str, list[int]] = {}
+        for op, stems in self.holds.items():
+            for one in stems:
+                fused.setdefault(one, []).append(op)
         out = {}
         for kernel in kernels:
-            of_stem = stem(kernel)
-            mine = [op for op, name in self.named.items() if name == kernel]
-            mine += [op for op, name in self.named.items() if stem(name) == of_stem and name not in own]
-            out[kernel] = tuple(sorted(mine or (op for op, stems in self.holds.items() if of_stem in stems)))
+            mine = named.get(kernel, []) + sharing.get(stem(kernel), [])
+            out[kernel] = tuple(sorted(mine or fused.get(stem(kernel), [])))
         return out
 
 

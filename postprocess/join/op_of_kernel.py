@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, integers, occurring
 from xprof_py.postprocess.join.device_ops import instruction_rows, row_of
 from xprof_py.postprocess.join.launch_plan import (
     NAMED,
@@ -60,22 +60,20 @@ def _program_said(profile: Profile, events: Events, rows: Int64) -> Int64:
     """The row of programs that an event names, in its arguments or in its own name; -1 without."""
     names = profile["programs"]["name"].to_pylist()
     unique = {name: row for row, name in enumerate(names) if names.count(name) == 1}
-    has_id, program_id = events.argument_of("program_id", rows)
-    has_module, module = events.argument_of("hlo_module", rows)
-    texts = {code: events.text_of(code) for code in np.unique(module[has_module]).tolist()}
-    by_module = [
-        unique.get(texts[code], -1) if has else -1 for code, has in zip(module.tolist(), has_module, strict=True)
-    ]
     known = integers(profile["programs"], "program_id")
-    by_name = {}
-    for code in np.unique(events.name[rows]).tolist():
+    by_name = np.full(len(events.names), -1, np.int64)
+    for code in occurring(events.name[rows], len(events.names)).tolist():
         said = xla_range(events.names[code])
         found = -1 if said.program_id is None else int(row_of(known, np.array([said.program_id]))[0])
         by_name[code] = found if found >= 0 else unique.get(said.hlo_module, -1)
-    out = np.array([by_name[code] for code in events.name[rows].tolist()] or np.zeros(0), np.int64)
-    out = np.where(np.array(by_module or np.zeros(0), np.int64) >= 0, by_module, out)
+    out = by_name[events.name[rows]] if len(rows) else np.empty(0, np.int64)
+    has_module, module = events.argument_of("hlo_module", rows)
+    texts, place = np.unique(module[has_module], return_inverse=True)
+    by_module = np.array([unique.get(events.text_of(int(code)), -1) for code in texts] or [-1], np.int64)
+    out[has_module] = np.where(by_module[place] >= 0, by_module[place], out[has_module])
+    has_id, program_id = events.argument_of("program_id", rows)
     stated = np.where(has_id, row_of(known, program_id), -1)
-    return np.where(stated >= 0, stated, out).astype(np.int64)
+    return np.where(stated >= 0, stated, out)
 
 
 def instructions(profile: Profile, events: Events, kernels: Kernels, execution: Int64) -> tuple[Int64, Int64]:
@@ -118,14 +116,14 @@ class _OfProgram:
         self, events: Events, kernels: Kernels, mine: Int64, plan: LaunchPlan, found: Int64, how: Int64
     ) -> None:
         self.events, self.kernels, self.mine, self.plan, self.found, self.how = events, kernels, mine, plan, found, how
-        codes = np.unique(events.name[kernels.row[mine]]).tolist()
+        codes = occurring(events.name[kernels.row[mine]], len(events.names)).tolist()
         self.text = {code: plain(events.names[code].removesuffix(".kd")) for code in codes}
         self.candidates = plan.candidates(frozenset(self.text.values()))
 
     def resolve(self, execution: Int64, in_graph: Bool) -> None:
         name = self.events.name[self.kernels.row]
         missing = self.mine[self.found[self.mine] < 0]
-        for code in np.unique(name[missing]).tolist():
+        for code in occurring(name[missing], len(self.events.names)).tolist():
             ops = self.candidates[self.text[code]]
             rows = missing[name[missing] == code]
             if len(ops) == 1:
