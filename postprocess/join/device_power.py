@@ -110,8 +110,11 @@ def _ordinals(profile: Profile, index_of_uuid: dict[str, int]) -> dict[int, int]
     said = ((run.get("collectors") or {}).get("power") or {}).get("devices")
     out: dict[int, int] = {}
     for device in said if isinstance(said, list) else ():
-        if isinstance(device, dict) and isinstance(device.get("ordinal"), int) and isinstance(device.get("index"), int):
-            out[device["ordinal"]] = index_of_uuid.get(_hex(str(device.get("uuid"))), device["index"])
+        ordinal, index = (
+            (device.get(name) for name in ("ordinal", "index")) if isinstance(device, dict) else (None, None)
+        )
+        if isinstance(ordinal, int) and isinstance(index, int):
+            out[ordinal] = index_of_uuid.get(_hex(str(device.get("uuid"))), index)
     return out
 
 

@@ -107,7 +107,7 @@ def _error_uj(rows: list[dict[str, Any]]) -> int:
         if before is None or before["end_ps"] != row["start_ps"]:
             error += row["start_error_uj"] + (before["end_error_uj"] if before else 0)
         last[row["host"], row["lane"]] = row
-    return error + sum(row["end_error_uj"] for row in last.values())
+    return int(error + sum(row["end_error_uj"] for row in last.values()))
 
 
 def _throttling(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
