@@ -64,7 +64,10 @@ try:
 except ImportError:
     pass
 if sys.argv[1] == "recording":
-    from xprof_py import _native
+    from importlib.util import module_from_spec, spec_from_file_location
+    spec = spec_from_file_location("_native", sys.argv[4])
+    _native = module_from_spec(spec)
+    spec.loader.exec_module(_native)
     _native.recorder_start(sys.argv[2], ring_bytes=64 << 20)
 print(json.dumps({name: best(body, int(sys.argv[3])) for name, body in bodies.items()}))
 if sys.argv[1] == "recording":
@@ -117,16 +120,23 @@ def in_c(folder: Path, rounds: int) -> None:
 
 
 def in_python(python: str, folder: Path, rounds: int) -> None:
-    package = Path(_native.__file__).parent
     samples: dict[str, dict[str, list[float]]] = {}
     states = ("without", "off", "recording")
     for _ in range(rounds):
         for state in states:
-            environ = {**os.environ, "PYTHONPATH": os.fspath(package.parent)}
+            environ = {**os.environ}
             environ.pop("NVTX_INJECTION64_PATH", None)
             if state != "without":
                 environ["NVTX_INJECTION64_PATH"] = os.fspath(nvtx_library())
-            arguments = [python, "-c", CHILD, state, str(folder / "python.xpr"), str(PYTHON_PAIRS)]
+            arguments = [
+                python,
+                "-c",
+                CHILD,
+                state,
+                str(folder / "python.xpr"),
+                str(PYTHON_PAIRS),
+                str(_native.__file__),
+            ]
             done = subprocess.run(arguments, env=environ, capture_output=True, text=True, check=False)
             if done.returncode:
                 print(f"\nPython: not measured: {done.stderr.strip().splitlines()[-1]}")

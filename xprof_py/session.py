@@ -451,9 +451,7 @@ class _Slot:
 
     def collects(self, collector: str) -> bool:
         opened = self._open
-        return opened is not None and bool(
-            opened.recording.document_now()["collectors"].get(collector, {}).get("used")
-        )
+        return opened is not None and bool(opened.recording.document_now()["collectors"].get(collector, {}).get("used"))
 
     def at_exit(self) -> None:
         """The interpreter ends: stop what is open, and give files a bounded time."""

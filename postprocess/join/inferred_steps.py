@@ -101,7 +101,8 @@ def infer_from_ranges(events: Events, thread_of_line: Int64, host_line: Bool) ->
 
     A span's length is its weight, what lies between two the host's idle time: there a loop begins anew.
     """
-    rows = np.flatnonzero((events.kind == Kind.SPAN) & host_line[events.line] & (events.duration_ps >= 0))
+    spans = np.isin(events.kind, (Kind.SPAN, Kind.INPUT, Kind.CHECKPOINT))
+    rows = np.flatnonzero(spans & host_line[events.line] & (events.duration_ps >= 0))
     thread = thread_of_line[events.line[rows]]
     order = np.lexsort((-events.end_ps[rows], events.start_ps[rows], thread))
     rows, thread = rows[order], thread[order]

@@ -71,14 +71,24 @@ def mark_step_ranges(profile: Profile, told: object, file: str) -> Profile:
     kind = kind.copy()
     kind[marked] = int(Kind.SPAN)
     kind[rows] = int(Kind.STEP)
-    column = events.schema.get_field_index("kind")
-    field = events.schema.field(column)
+    # Steps of one loop have one name: that of their ranges, without the number.
+    code_of = {text: at for at, text in enumerate(names.dictionary.to_pylist())}
+    label = np.array([code_of.setdefault(name, len(code_of)) for name in found.names], np.int64)
+    code = code.copy()
+    code[rows] = label[found.name[rows]]
+    columns = {
+        "name": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(list(code_of), pa.string())),
+        "kind": pa.array(kind),
+    }
+    for column, values in columns.items():
+        place = events.schema.get_field_index(column)
+        events = events.set_column(place, events.schema.field(place), values.cast(events.schema.field(place).type))
     shown = [f"`{name}`" for name in found.names[:_SHOWN]] + ["others"] * (len(found.names) > _SHOWN)
     words = f"ranges called {', '.join(shown)} are taken for steps"
     if told is not None and marked.any():
         words += f"; the {int(marked.sum())} steps that the program marks are not"
     out = profile.with_tables(
-        events=events.set_column(column, field, pa.array(kind, field.type)),
+        events=events,
         args=_numbered(profile["args"], rows, found.number[rows]),
     )
     return _noted(out, "note", "steps_from_ranges", len(rows), file, words)

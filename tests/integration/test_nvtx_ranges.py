@@ -147,7 +147,8 @@ nvtx.mark("epoch", domain="train")
 open_range = nvtx.start_range("asynchronous", domain="train")
 thread = threading.Thread(target=nvtx.end_range, args=(open_range,)); thread.start(); thread.join()
 domain = nvtx.get_domain("train")
-for name, payload in (("array", np.array([1, 2, 3], np.int32)), ("row", np.array([(4, 0.5)], [("n", "i4"), ("loss", "f8")]))):
+row = np.array([(4, 0.5)], [("n", "i4"), ("loss", "f8")])
+for name, payload in (("array", np.array([1, 2, 3], np.int32)), ("row", row)):
     domain.push_range(domain.get_event_attributes(message=name, payload=payload)); domain.pop_range()
 @nvtx.annotate()
 def function(): pass

@@ -235,7 +235,11 @@ def test_the_import_of_jax_is_noticed_and_not_disturbed(tmp_path: Path) -> None:
     package = tmp_path / "packages"
     package.mkdir()
     (package / "jax.py").write_text("import sys\nLOADER = __loader__\nSPEC = __spec__\n")
-    program = "import jax; print(type(jax.__loader__).__name__, jax.__spec__.loader is jax.__loader__, jax.LOADER is jax.__loader__)"
+    program = """
+    import jax
+    loader = jax.__loader__
+    print(type(loader).__name__, jax.__spec__.loader is loader, jax.LOADER is loader)
+    """
     done = xprof_run(tmp_path / "r", program=program, env=environ(PYTHONPATH=str(package)))
     assert done.stdout == "SourceFileLoader True True\n", done.stderr
     (package / "jax.py").write_text("raise ImportError('theirs')\n")

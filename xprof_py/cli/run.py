@@ -143,7 +143,7 @@ def _inject_nvtx(environ: dict[str, str]) -> None:
 
 
 def _run_and_wait(program: list[str], environ: dict[str, str]) -> int:
-    """Run the program with our own streams and hand on signals; returns its exit code, 128 + n where signal n ended it.
+    """Run the program with our streams and hand on signals; returns its exit code, 128 + n where signal n ended it.
 
     Signals of a terminal (Ctrl-C) reach the program by themselves; those that somebody sends to this process are passed
     on. Both leave this process alive to say how it ended.
@@ -159,7 +159,7 @@ def _run_and_wait(program: list[str], environ: dict[str, str]) -> int:
             print(f"xprof-py: {program[0]}: {'is no program' if exists else 'not found'}", file=sys.stderr)
             return _NOT_EXECUTABLE if exists else _NOT_FOUND
         try:
-            # SIGCHLD ignored would leave nothing to wait for; the program gets the mask and handlers that we were given.
+            # SIGCHLD ignored would leave nothing to wait for; the program gets the signal mask that we were given.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             child = os.posix_spawn(path, program, environ, setsigmask=before)
         except OSError as error:
