@@ -46,19 +46,24 @@ void xpr_nvtx_read_event(struct xpr_nvtx_arguments *a, struct xpr_nvtx_texts *te
                          struct xpr_nvtx_domain *domain, const struct xpr_nvtx_attributes *attributes,
                          const struct xpr_nvtx_payload *payloads, size_t payload_count);
 
-/* The commonest event, a registered name in a domain and nothing else, when all its ids are known in the capture: its domain's
- * id, and its schema and name; else 0. */
-static inline uint32_t xpr_nvtx_read_simple(uint32_t capture, const struct xpr_nvtx_domain *domain,
-                                            const struct xpr_nvtx_attributes *a, uint32_t *name, uint16_t *schema) {
-    if (a->bytes < sizeof *a || a->message_type != XPR_NVTX_MESSAGE_REGISTERED || !a->message.registered || a->category ||
-        a->payload_type != XPR_NVTX_PAYLOAD_NONE)
-        return 0;
-    const struct xpr_nvtx_label *label = a->message.registered;
-    uint64_t of_name = __atomic_load_n(&label->state, __ATOMIC_RELAXED);
+/* The commonest event, a name in a domain and nothing else, when the ids of the domain and of its schema are known in the
+ * capture: the domain's id, and its schema and name; else 0. `message`: of an event without attributes. */
+static inline uint32_t xpr_nvtx_read_simple(struct xpr_nvtx_texts *texts, uint32_t capture, const struct xpr_nvtx_domain *domain,
+                                            const struct xpr_nvtx_attributes *a, const char *message, uint32_t *name,
+                                            uint16_t *schema) {
     uint64_t of_domain = __atomic_load_n(&domain->name.state, __ATOMIC_RELAXED);
     uint64_t of_schema = __atomic_load_n(&xpr_nvtx_plain_schemas[0][0], __ATOMIC_RELAXED);
-    if (of_name >> 32 != capture || of_domain >> 32 != capture || of_schema >> 32 != capture) return 0;
-    *name = (uint32_t)of_name;
+    if (of_domain >> 32 != capture || of_schema >> 32 != capture) return 0;
+    if (a) {
+        if (a->bytes < sizeof *a || !a->message.registered || a->category || a->payload_type != XPR_NVTX_PAYLOAD_NONE) return 0;
+        if (a->message_type == XPR_NVTX_MESSAGE_REGISTERED)
+            *name = xpr_nvtx_id_of((struct xpr_nvtx_label *)a->message.registered, capture, 0);
+        else if (a->message_type == XPR_NVTX_MESSAGE_ASCII)
+            message = a->message.ascii;
+        else
+            return 0;
+    }
+    if (message) *name = xpr_nvtx_text_id(texts, capture, message, strlen(message), 0);
     *schema = (uint16_t)of_schema;
     return (uint32_t)of_domain;
 }

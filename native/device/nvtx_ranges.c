@@ -95,9 +95,10 @@ static inline void begin(struct range *range, struct thread *thread, const struc
     range->domain = said->domain;
     range->more = NULL;
     range->launches = false;
-    uint32_t id = said->attributes && !said->payload_count
-                      ? xpr_nvtx_read_simple(capture, xpr_nvtx_domain_of(said->domain), said->attributes, &range->name, &range->schema)
-                      : 0;
+    bool may_be_simple = !said->payload_count && (said->attributes || said->message);
+    uint32_t id = may_be_simple ? xpr_nvtx_read_simple(&thread->texts, capture, xpr_nvtx_domain_of(said->domain), said->attributes,
+                                                       said->message, &range->name, &range->schema)
+                                : 0;
     if (__builtin_expect(id != 0, 1)) {
         range->few[0] = id;
         range->count = 1;
@@ -238,7 +239,9 @@ static struct place *take(uint32_t *index) {
     do {
         if (!(uint32_t)head) return new_place(index);
         *index = (uint32_t)head - 1;
-        next = ((head >> 32) + 1) << 32 | __atomic_load_n(&place_at(*index)->next_free, __ATOMIC_RELAXED);
+        struct place *first = place_at(*index); /* what is in the list was taken once, so its block is there */
+        if (!first) return NULL;
+        next = ((head >> 32) + 1) << 32 | __atomic_load_n(&first->next_free, __ATOMIC_RELAXED);
     } while (!__atomic_compare_exchange_n(&free_list, &head, next, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
     return place_at(*index);
 }

@@ -1,6 +1,6 @@
 """What NVTX ranges cost with our library attached: off, recording, and without a tool; in C and in Python.
 
-    python benchmarks/nvtx.py [--rounds 40] [--peers PYTHON]
+    python benchmarks/nvtx_ranges.py [--rounds 40] [--peers PYTHON]
 
 C       a pair of calls beside none at all, beside two bare reads of the clock, and beside a pair of xprof_py/trace.h
 Python  nvtx and, where PYTHON has it, cupy: pairs in processes with and without the library, by turns. PYTHON: an
@@ -64,10 +64,7 @@ try:
 except ImportError:
     pass
 if sys.argv[1] == "recording":
-    from importlib.util import module_from_spec, spec_from_file_location
-    spec = spec_from_file_location("_native", sys.argv[4])
-    _native = module_from_spec(spec)
-    spec.loader.exec_module(_native)
+    from xprof_py import _native
     _native.recorder_start(sys.argv[2], ring_bytes=64 << 20)
 print(json.dumps({name: best(body, int(sys.argv[3])) for name, body in bodies.items()}))
 if sys.argv[1] == "recording":
@@ -120,11 +117,18 @@ def in_c(folder: Path, rounds: int) -> None:
 
 
 def in_python(python: str, folder: Path, rounds: int) -> None:
+    # The checkout and what was built, together as one package.
+    site = folder / "site"
+    (site / "xprof_py").mkdir(parents=True)
+    for entry in (*(FOLDER.parent / "xprof_py").iterdir(), *Path(_native.__file__).parent.iterdir()):
+        place = site / "xprof_py" / entry.name
+        if not place.exists():
+            place.symlink_to(entry)
     samples: dict[str, dict[str, list[float]]] = {}
     states = ("without", "off", "recording")
     for _ in range(rounds):
         for state in states:
-            environ = {**os.environ}
+            environ = {**os.environ, "PYTHONPATH": os.fspath(site)}
             environ.pop("NVTX_INJECTION64_PATH", None)
             if state != "without":
                 environ["NVTX_INJECTION64_PATH"] = os.fspath(nvtx_library())
