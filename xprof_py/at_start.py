@@ -23,6 +23,9 @@ from typing import Any
 from xprof_py.injection import XLA_RANGES_VARIABLE
 from xprof_py.session import capture, collects, end_open_capture, try_xla_now
 
+SIGTERM_PATIENCE_S = 20.0
+"""How long SIGTERM waits for the capture's end: schedulers send SIGKILL 30 s after it."""
+
 
 def open_capture(text: str, again: bool = False) -> None:
     """Open the capture that ``text`` describes, until the interpreter ends.
@@ -59,7 +62,10 @@ def _end_on_sigterm() -> None:
         signal.signal(number, signal.SIG_DFL)
         try:
             if os.getpid() == pid:
-                end_open_capture(KeyboardInterrupt)
+                # Not here: what this interrupted may hold a lock that ending needs, and is not going on meanwhile.
+                ending = threading.Thread(target=end_open_capture, args=(KeyboardInterrupt,), daemon=True)
+                ending.start()
+                ending.join(SIGTERM_PATIENCE_S)
         finally:
             os.kill(os.getpid(), number)
 

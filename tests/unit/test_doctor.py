@@ -166,6 +166,8 @@ def test_the_command_prints_lines_or_json_and_ends_with_0(
         ({}, ["python", "-m", "torch.distributed.run", "train.py"], False),
         ({}, ["python", "-m", "train", "torchrun"], True),
         ({"RANK": "0"}, ["python", "train.py"], True),
+        ({"SLURM_PROCID": "0"}, ["python", "/usr/bin/torchrun", "train.py"], False),
+        ({"SLURM_PROCID": "0", "RANK": "0"}, ["python", "train.py"], True),
         ({"RANK": "0", "XPROF_PY_RUN_OWNER": "5:"}, ["python", "train.py"], True),
         ({"RANK": "0", "XPROF_PY_RUN_OWNER": "5:0"}, ["python", "-c", "worker"], False),
         ({"XPROF_PY_RUN_OWNER": "5:"}, ["python", "-c", "worker"], False),

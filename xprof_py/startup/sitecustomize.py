@@ -20,7 +20,7 @@ RUN = "XPROF_PY_RUN"
 OWNER = "XPROF_PY_RUN_OWNER"
 """``<pid>:<rank>`` of the nearest recorded process above; set by it for its children."""
 
-# Programs that only start the ranks of a job; these have a rank variable then, and are recorded.
+# Programs that only start the ranks of a job, which are recorded.
 LAUNCHERS = (
     "torchrun",
     "torch.distributed.run",
@@ -53,11 +53,11 @@ def is_wanted(environ: Mapping[str, str], argv: Sequence[str], pid: int) -> bool
     What a recorded process starts (workers of a loader, tools) is its own affair. A process that replaces itself (exec)
     goes on being recorded.
     """
-    rank = _rank(environ)
+    if _is_launcher(argv):
+        # Whatever rank it has is one that it inherited: a batch script of Slurm's has SLURM_PROCID=0.
+        return False
     owner_pid, _, owner_rank = environ.get(OWNER, "").partition(":")
-    if not owner_pid:
-        return bool(rank) or not _is_launcher(argv)
-    return owner_pid == str(pid) or rank not in ("", owner_rank)
+    return owner_pid in ("", str(pid)) or _rank(environ) not in ("", owner_rank)
 
 
 def _other_spec(path: Sequence[str]) -> ModuleSpec | None:
