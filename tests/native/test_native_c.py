@@ -23,7 +23,12 @@ def test_no_data_race_in_the_recorder(tmp_path: Path) -> None:
     if compiler is None:
         pytest.skip("gcc is not on PATH: install it")
     native = ROOT / "native"
-    sources = [*(native / "recorder").glob("*.c"), native / "decode/shard.c", native / "tests/test_recorder_random.c"]
+    sources = [
+        *(native / "recorder").glob("*.c"),
+        native / "device/ranges.c",
+        native / "decode/shard.c",
+        native / "tests/test_recorder_random.c",
+    ]
     program = tmp_path / "driver"
     command = [
         compiler,
