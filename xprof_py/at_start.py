@@ -92,7 +92,7 @@ class _Watch:
         if name != self._name:
             return None
         with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = _Noticed(spec, self._then)  # type: ignore[assignment]
