@@ -23,6 +23,7 @@ static const xpr_column_spec aggregated_columns[] = {{"event", 'q'}, {"occurrenc
 typedef struct {
     xpr_xspace *space;
     const uint8_t *base;
+    const uint8_t *end;
     xpr_failure failure;
     xpr_place place;
     /* Of the plane being read. */
@@ -125,11 +126,45 @@ static bool referenced_text(decoder *d, const uint8_t *at, uint64_t id, int64_t 
     return true;
 }
 
+/* Profilers write nearly all events and stats alike. These are read by the shortest way; whatever is not so, damage
+ * above all, is left to the functions that read any field in any order. */
+enum { QUICK_BYTES = 32 }; /* at least so many may be read where a quick way is taken */
+
+static inline bool can_be_quick(const decoder *d, const uint8_t *at) { return d->end - at >= QUICK_BYTES; }
+
+/* The key of a stat, and its number where it has one: the rest of the message, or nothing of it. Returns the number's
+ * tag, 0 for none. */
+static inline uint32_t quick_stat(const decoder *d, xpr_wire *w, uint64_t *id, uint64_t *bits) {
+    if (!can_be_quick(d, w->at) || *w->at != XPR_TAG(1, XPR_VARINT)) return 0;
+    uint64_t key, number;
+    const uint8_t *at = xpr_wire_quick_varint(w->at + 1, &key);
+    if (at == NULL) return 0;
+    uint32_t tag = *at;
+    if (tag != XPR_TAG(3, XPR_VARINT) && tag != XPR_TAG(4, XPR_VARINT) && tag != XPR_TAG(7, XPR_VARINT)) return 0;
+    at = xpr_wire_quick_varint(at + 1, &number);
+    if (at != w->end) return 0;
+    w->at = at;
+    *id = key;
+    *bits = number;
+    return tag;
+}
+
+/* The first fields of an event as far as they are its id, offset and duration in this order. Returns what follows them,
+ * which may be beyond the event's end; NULL where a number is too long. */
+static inline const uint8_t *quick_event_head(const uint8_t *at, uint64_t *id, uint64_t *offset_ps,
+                                              uint64_t *duration_ps) {
+    *id = *offset_ps = *duration_ps = 0;
+    if (*at == XPR_TAG(1, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, id)) == NULL) return NULL;
+    if (*at == XPR_TAG(2, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, offset_ps)) == NULL) return NULL;
+    if (*at == XPR_TAG(3, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, duration_ps)) == NULL) return NULL;
+    return at;
+}
+
 static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) {
     const uint8_t *start = w->at, *bytes = NULL;
     uint64_t id = 0, bits = 0;
     size_t length = 0;
-    uint32_t tag, set = 0; /* tag of the value that is set: the last one counts */
+    uint32_t tag, set = quick_stat(d, w, &id, &bits); /* tag of the value that is set: the last one counts */
     while (w->at != w->end) {
         if (!xpr_wire_tag(w, &tag)) return false;
         switch (tag) {
@@ -199,6 +234,27 @@ static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) 
     return true;
 }
 
+/* An event without stats whose id is described: true, or nothing is read. `w` is at its length. */
+static inline bool quick_event(decoder *d, xpr_wire *w, int32_t line) {
+    xpr_xspace *space = d->space;
+    const uint8_t *start = w->at + 1;
+    if (!can_be_quick(d, w->at) || *w->at >= 0x80 || *w->at > w->end - start) return false;
+    uint64_t id, offset_ps, duration_ps;
+    const uint8_t *end = start + *w->at;
+    if (quick_event_head(start, &id, &offset_ps, &duration_ps) != end) return false;
+    int32_t metadata = xpr_id_map_row(&d->event_ids, id);
+    if (metadata < 0 || xpr_u8(&space->event_metadata, XPR_EVENT_METADATA_LIVE)[metadata] == XPR_MISSING ||
+        !xpr_table_room(&space->events))
+        return false;
+    size_t row = space->events.count++;
+    xpr_i32(&space->events, XPR_EVENTS_LINE)[row] = line;
+    xpr_i32(&space->events, XPR_EVENTS_METADATA)[row] = metadata;
+    xpr_i64(&space->events, XPR_EVENTS_OFFSET)[row] = (int64_t)offset_ps;
+    xpr_i64(&space->events, XPR_EVENTS_DURATION)[row] = (int64_t)duration_ps;
+    w->at = end;
+    return true;
+}
+
 static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
     xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
@@ -207,6 +263,13 @@ static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
     uint32_t tag;
     int64_t event = (int64_t)space->events.count;
     uint64_t stats = 0;
+    if (can_be_quick(d, start)) {
+        const uint8_t *after = quick_event_head(start, &id, &offset_ps, &duration_ps);
+        if (after && after <= w->end)
+            w->at = after;
+        else
+            id = offset_ps = duration_ps = 0;
+    }
     while (w->at != w->end) {
         xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
@@ -279,6 +342,10 @@ static bool read_line(decoder *d, xpr_wire *w) {
     while (w->at != w->end) {
         xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
+        if (tag == XPR_TAG(4, XPR_LEN) && quick_event(d, w, (int32_t)row)) {
+            events++;
+            continue;
+        }
         switch (tag) {
         case XPR_TAG(1, XPR_VARINT):
             if (!xpr_wire_varint(w, &id)) return false;
@@ -499,7 +566,7 @@ int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xp
     xpr_table_init(&space->event_stats, stat_columns, XPR_EVENT_STATS_WIDTH);
     xpr_table_init(&space->metadata_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
     xpr_table_init(&space->plane_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
-    decoder d = {.space = space, .base = bytes};
+    decoder d = {.space = space, .base = bytes, .end = bytes + length};
     xpr_wire w = {bytes, bytes + length, &d.failure};
     bool read = read_space(&d, &w);
     xpr_id_map_free(&d.event_ids);

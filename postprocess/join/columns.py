@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from xprof_py import _native
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.schema import ArgKind
+from xprof_py.postprocess.schema import ArgKind, Kind
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -92,6 +93,26 @@ def _rows_by_code(code: Int32, keep: Bool) -> tuple[Int32, Int64]:
     return np.asarray(rows), np.asarray(begin)
 
 
+class _Ends:
+    """When events ended, in ps, for those that are asked for: a column of them would be a sixth of all memory."""
+
+    def __init__(self, start_ps: Int64, duration_ps: Int64, capture_end_ps: int | None) -> None:
+        self._start_ps, self._duration_ps = start_ps, duration_ps
+        self._capture_end_ps = capture_end_ps
+        """Where events may be open: an open event lasted at least until then."""
+
+    @overload
+    def __getitem__(self, rows: int | np.integer) -> np.int64: ...
+    @overload
+    def __getitem__(self, rows: Integers | list[int]) -> Int64: ...
+    def __getitem__(self, rows: int | np.integer | Integers | list[int]) -> np.int64 | Int64:
+        start, duration = self._start_ps[rows], self._duration_ps[rows]
+        end: np.int64 | Int64 = start + duration
+        if self._capture_end_ps is not None:
+            end = np.where(duration < 0, np.maximum(self._capture_end_ps, start), end)[()]
+        return end
+
+
 class Events:
     """Columns of ``profile["events"]``: line, name (codes into ``names``), kind, times in ps."""
 
@@ -113,11 +134,9 @@ class Events:
         self.kind: UInt8 = _plain(table, "kind").astype(np.uint8, copy=False)
         self.start_ps = integers(table, "start_ps")
         self.duration_ps = integers(table, "duration_ps", int(OPEN))
-        self.end_ps = self.start_ps + self.duration_ps
-        if table["duration_ps"].null_count:
-            # An open event lasted at least until the end of the capture.
-            still_open = np.flatnonzero(self.duration_ps < 0)
-            self.end_ps[still_open] = np.maximum(profile.capture_end_ps, self.start_ps[still_open])
+        self.has_open = table["duration_ps"].null_count > 0
+        """Whether events were still open at the end of the capture: their duration is OPEN."""
+        self.end_ps = _Ends(self.start_ps, self.duration_ps, profile.capture_end_ps if self.has_open else None)
         args = self._args = profile["args"]
         self._arg_event = integers(args, "event")
         self._arg_key, keys = dictionary(args, "key")
@@ -127,6 +146,21 @@ class Events:
         self._key_count = len(keys)
         self._texts = profile["texts"]["text"]
         self._having: dict[str, tuple[Int64, Int64]] = {}
+
+    def last_end_ps(self) -> int:
+        """When the last event ended. Raises ValueError without any."""
+        chunks = range(0, self.count, 1 << 20)
+        return max(int(self.end_ps[np.arange(low, min(low + (1 << 20), self.count))].max()) for low in chunks)
+
+    @cached_property
+    def rows_not_plain(self) -> Int64:
+        """Rows, in order, of the events that say themselves what they are: none of another tool's trace."""
+        return np.flatnonzero(self.kind != Kind.PLAIN)
+
+    def rows_of_kind(self, *kinds: Kind) -> Int64:
+        """Rows, in order, of the events of these kinds, none of them PLAIN."""
+        kind = self.kind[self.rows_not_plain]
+        return self.rows_not_plain[np.isin(kind, [int(one) for one in kinds])]
 
     def having(self, key: str) -> tuple[Int64, Int64]:
         """(rows, values) of the events with argument ``key``, in order: raw 64 bits, the first of repeated ones."""

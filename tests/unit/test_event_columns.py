@@ -66,7 +66,7 @@ def test_an_argument_has_the_first_of_its_values(events: list[tuple[str, list[tu
 
 
 def test_an_open_event_lasts_to_the_end_of_the_capture() -> None:
-    assert Events(profile_of([("f", []), ("f", []), ("f", [])])).end_ps.tolist() == [1, 2, 100]
+    assert Events(profile_of([("f", []), ("f", []), ("f", [])])).end_ps[np.arange(3)].tolist() == [1, 2, 100]
 
 
 def test_events_are_made_once_for_a_profile_and_for_what_is_added_to_it() -> None:
