@@ -90,7 +90,7 @@ def partial(profile: Profile) -> pa.Table:
             **chain.of(gaps.take(pa.array(rows[shown]))),
         }
     )
-    left = gaps.take(pa.array(rows[~shown]))
+    left = gaps.select(["lane", "cause", "evidence"]).take(pa.array(rows[~shown]))
     cause = left["cause"].combine_chunks().dictionary_encode()
     rank = np.array([CLASSES.index(name) for name in cause.dictionary.to_pylist()] or [0], np.int64)[cause.indices]
     lane, step_of = integers(left, "lane"), step[~shown]

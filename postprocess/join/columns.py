@@ -7,6 +7,7 @@ event. `Events.of` makes the columns once per profile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import overload
@@ -76,14 +77,46 @@ def distinct(*columns: Integers) -> tuple[Int64, Int64]:
 
     What numpy.unique does over rows, without making objects of them.
     """
-    # Rows of one combination mostly follow one another: sorted is the first of each such run.
+    # Rows of one combination mostly follow one another: only the first of each such run is looked at.
     head = np.flatnonzero(_changes(columns))
     firsts = [column[head] for column in columns]
-    order = np.lexsort(firsts[::-1])
-    new = _changes([column[order] for column in firsts])
+    first, group = _numbered(firsts) or _sorted(firsts)
+    return head[first], np.repeat(group, np.diff(np.append(head, len(columns[0]))))
+
+
+_PLACES_PER_ROW = 4
+"""So many places for a row take less time than sorting it."""
+
+
+def _numbered(columns: Sequence[Integers]) -> tuple[Int64, Int64] | None:
+    """distinct, by a place for every combination that the columns' ranges leave; None where these are too many."""
+    count = len(columns[0])
+    if not count:
+        return None
+    lows = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    places = math.prod(sizes)
+    if places > _PLACES_PER_ROW * count:
+        return None
+    place = np.zeros(count, np.int64)
+    for column, low, size in zip(columns, lows, sizes, strict=True):
+        place *= size
+        place += column
+        place -= low
+    first = np.full(places, -1, np.int64)
+    # Of rows that are written to one place the last one stays: from behind that is the first.
+    first[place[::-1]] = np.arange(count - 1, -1, -1)
+    taken = first >= 0
+    return first[taken], (np.cumsum(taken) - 1)[place]
+
+
+def _sorted(columns: Sequence[Integers]) -> tuple[Int64, Int64]:
+    """distinct, by sorting."""
+    order = np.lexsort(columns[::-1])
+    new = _changes([column[order] for column in columns])
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
-    return head[order[new]], np.repeat(group, np.diff(np.append(head, len(columns[0]))))
+    return order[new], group
 
 
 def _changes(columns: Sequence[Integers]) -> Bool:
@@ -190,8 +223,14 @@ class Events:
         if len(known) == len(rows) and np.array_equal(known, rows):
             # Ops all have the same arguments, and are asked for by one of them.
             return np.ones(len(rows), np.bool_), values.copy()
-        place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
-        present = known[place] == rows
+        if _PLACES_PER_ROW * len(rows) > self.count and (rows >= 0).all():
+            place_of = np.full(self.count, -1, np.int32)
+            place_of[known] = np.arange(len(known), dtype=np.int32)
+            place = place_of[rows]
+            present = place >= 0
+        else:
+            place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+            present = known[place] == rows
         return present, np.where(present, values[place], 0)
 
     def argument(self, key: str) -> tuple[Bool, Int64]:
