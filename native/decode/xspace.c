@@ -132,23 +132,6 @@ enum { QUICK_BYTES = 32 }; /* at least so many may be read where a quick way is 
 
 static inline bool can_be_quick(const decoder *d, const uint8_t *at) { return d->end - at >= QUICK_BYTES; }
 
-/* The key of a stat, and its number where it has one: the rest of the message, or nothing of it. Returns the number's
- * tag, 0 for none. */
-static inline uint32_t quick_stat(const decoder *d, xpr_wire *w, uint64_t *id, uint64_t *bits) {
-    if (!can_be_quick(d, w->at) || *w->at != XPR_TAG(1, XPR_VARINT)) return 0;
-    uint64_t key, number;
-    const uint8_t *at = xpr_wire_quick_varint(w->at + 1, &key);
-    if (at == NULL) return 0;
-    uint32_t tag = *at;
-    if (tag != XPR_TAG(3, XPR_VARINT) && tag != XPR_TAG(4, XPR_VARINT) && tag != XPR_TAG(7, XPR_VARINT)) return 0;
-    at = xpr_wire_quick_varint(at + 1, &number);
-    if (at != w->end) return 0;
-    w->at = at;
-    *id = key;
-    *bits = number;
-    return tag;
-}
-
 /* The first fields of an event as far as they are its id, offset and duration in this order. Returns what follows them,
  * which may be beyond the event's end; NULL where a number is too long. */
 static inline const uint8_t *quick_event_head(const uint8_t *at, uint64_t *id, uint64_t *offset_ps,
@@ -164,7 +147,7 @@ static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) 
     const uint8_t *start = w->at, *bytes = NULL;
     uint64_t id = 0, bits = 0;
     size_t length = 0;
-    uint32_t tag, set = quick_stat(d, w, &id, &bits); /* tag of the value that is set: the last one counts */
+    uint32_t tag, set = 0; /* tag of the value that is set: the last one counts */
     while (w->at != w->end) {
         if (!xpr_wire_tag(w, &tag)) return false;
         switch (tag) {
@@ -234,6 +217,42 @@ static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) 
     return true;
 }
 
+/* The row of a stat's metadata, -1 where it is not described. */
+static inline int32_t described_stat(const decoder *d, uint64_t id) {
+    int32_t row = xpr_id_map_row(&d->stat_ids, id);
+    return row >= 0 && xpr_u8(&d->space->stat_metadata, XPR_STAT_METADATA_LIVE)[row] == XPR_LIVE ? row : -1;
+}
+
+/* A stat of an event that is a number, or a text that was met before: true, or nothing is read. `w` is at its length. */
+static inline bool quick_stat(decoder *d, xpr_wire *w, int64_t owner) {
+    xpr_xspace *space = d->space;
+    xpr_table *table = &space->event_stats;
+    if (!can_be_quick(d, w->at) || *w->at >= 0x80 || *w->at >= w->end - w->at) return false;
+    const uint8_t *at = w->at + 1, *end = at + *w->at;
+    uint64_t id, bits;
+    if (*at != XPR_TAG(1, XPR_VARINT) || (at = xpr_wire_quick_varint(at + 1, &id)) == NULL) return false;
+    uint32_t tag = *at;
+    if (tag != XPR_TAG(3, XPR_VARINT) && tag != XPR_TAG(4, XPR_VARINT) && tag != XPR_TAG(7, XPR_VARINT)) return false;
+    if (xpr_wire_quick_varint(at + 1, &bits) != end) return false;
+    int32_t key = described_stat(d, id);
+    if (key < 0 || !xpr_table_room(table)) return false;
+    uint8_t kind = tag == XPR_TAG(3, XPR_VARINT) ? XPR_UINT : XPR_INT;
+    if (tag == XPR_TAG(7, XPR_VARINT)) {
+        int32_t named = described_stat(d, bits);
+        int32_t text = named < 0 ? -1 : xpr_i32(&space->stat_metadata, XPR_STAT_METADATA_TEXT)[named];
+        if (text < 0) return false;
+        kind = XPR_TEXT;
+        bits = (uint64_t)text;
+    }
+    size_t row = table->count++;
+    xpr_i64(table, XPR_STATS_OWNER)[row] = owner;
+    xpr_i32(table, XPR_STATS_KEY)[row] = xpr_i32(&space->stat_metadata, XPR_STAT_METADATA_NAME)[key];
+    xpr_u8(table, XPR_STATS_KIND)[row] = kind;
+    xpr_i64(table, XPR_STATS_VALUE)[row] = (int64_t)bits;
+    w->at = end;
+    return true;
+}
+
 /* An event without stats whose id is described: true, or nothing is read. `w` is at its length. */
 static inline bool quick_event(decoder *d, xpr_wire *w, int32_t line) {
     xpr_xspace *space = d->space;
@@ -273,6 +292,10 @@ static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
     while (w->at != w->end) {
         xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
+        if (tag == XPR_TAG(4, XPR_LEN) && quick_stat(d, w, event)) {
+            stats++;
+            continue;
+        }
         switch (tag) {
         case XPR_TAG(1, XPR_VARINT):
             if (!xpr_wire_varint(w, &id)) return false;
