@@ -169,7 +169,7 @@ def all_within(column: Any, limit: int, /) -> bool: ...
 def rows_by_code(code: Any, keep: Any, /) -> tuple[Column, Column]: ...
 def innermost(
     start_ps: Any,
-    end_ps: Any,
+    duration_ps: Any,
     name: Any,
     first: int,
     count: int,

@@ -23,6 +23,7 @@ static const xpr_column_spec aggregated_columns[] = {{"event", 'q'}, {"occurrenc
 typedef struct {
     xpr_xspace *space;
     const uint8_t *base;
+    const uint8_t *end;
     xpr_failure failure;
     xpr_place place;
     /* Of the plane being read. */
@@ -125,6 +126,23 @@ static bool referenced_text(decoder *d, const uint8_t *at, uint64_t id, int64_t 
     return true;
 }
 
+/* Profilers write nearly all events and stats alike. These are read by the shortest way; whatever is not so, damage
+ * above all, is left to the functions that read any field in any order. */
+enum { QUICK_BYTES = 32 }; /* at least so many may be read where a quick way is taken */
+
+static inline bool can_be_quick(const decoder *d, const uint8_t *at) { return d->end - at >= QUICK_BYTES; }
+
+/* The first fields of an event as far as they are its id, offset and duration in this order. Returns what follows them,
+ * which may be beyond the event's end; NULL where a number is too long. */
+static inline const uint8_t *quick_event_head(const uint8_t *at, uint64_t *id, uint64_t *offset_ps,
+                                              uint64_t *duration_ps) {
+    *id = *offset_ps = *duration_ps = 0;
+    if (*at == XPR_TAG(1, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, id)) == NULL) return NULL;
+    if (*at == XPR_TAG(2, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, offset_ps)) == NULL) return NULL;
+    if (*at == XPR_TAG(3, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, duration_ps)) == NULL) return NULL;
+    return at;
+}
+
 static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) {
     const uint8_t *start = w->at, *bytes = NULL;
     uint64_t id = 0, bits = 0;
@@ -199,6 +217,63 @@ static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) 
     return true;
 }
 
+/* The row of a stat's metadata, -1 where it is not described. */
+static inline int32_t described_stat(const decoder *d, uint64_t id) {
+    int32_t row = xpr_id_map_row(&d->stat_ids, id);
+    return row >= 0 && xpr_u8(&d->space->stat_metadata, XPR_STAT_METADATA_LIVE)[row] == XPR_LIVE ? row : -1;
+}
+
+/* A stat of an event that is a number, or a text that was met before: true, or nothing is read. `w` is at its length. */
+static inline bool quick_stat(decoder *d, xpr_wire *w, int64_t owner) {
+    xpr_xspace *space = d->space;
+    xpr_table *table = &space->event_stats;
+    if (!can_be_quick(d, w->at) || *w->at >= 0x80 || *w->at >= w->end - w->at) return false;
+    const uint8_t *at = w->at + 1, *end = at + *w->at;
+    uint64_t id, bits;
+    if (*at != XPR_TAG(1, XPR_VARINT) || (at = xpr_wire_quick_varint(at + 1, &id)) == NULL) return false;
+    uint32_t tag = *at;
+    if (tag != XPR_TAG(3, XPR_VARINT) && tag != XPR_TAG(4, XPR_VARINT) && tag != XPR_TAG(7, XPR_VARINT)) return false;
+    if (xpr_wire_quick_varint(at + 1, &bits) != end) return false;
+    int32_t key = described_stat(d, id);
+    if (key < 0 || !xpr_table_room(table)) return false;
+    uint8_t kind = tag == XPR_TAG(3, XPR_VARINT) ? XPR_UINT : XPR_INT;
+    if (tag == XPR_TAG(7, XPR_VARINT)) {
+        int32_t named = described_stat(d, bits);
+        int32_t text = named < 0 ? -1 : xpr_i32(&space->stat_metadata, XPR_STAT_METADATA_TEXT)[named];
+        if (text < 0) return false;
+        kind = XPR_TEXT;
+        bits = (uint64_t)text;
+    }
+    size_t row = table->count++;
+    xpr_i64(table, XPR_STATS_OWNER)[row] = owner;
+    xpr_i32(table, XPR_STATS_KEY)[row] = xpr_i32(&space->stat_metadata, XPR_STAT_METADATA_NAME)[key];
+    xpr_u8(table, XPR_STATS_KIND)[row] = kind;
+    xpr_i64(table, XPR_STATS_VALUE)[row] = (int64_t)bits;
+    w->at = end;
+    return true;
+}
+
+/* An event without stats whose id is described: true, or nothing is read. `w` is at its length. */
+static inline bool quick_event(decoder *d, xpr_wire *w, int32_t line) {
+    xpr_xspace *space = d->space;
+    const uint8_t *start = w->at + 1;
+    if (!can_be_quick(d, w->at) || *w->at >= 0x80 || *w->at > w->end - start) return false;
+    uint64_t id, offset_ps, duration_ps;
+    const uint8_t *end = start + *w->at;
+    if (quick_event_head(start, &id, &offset_ps, &duration_ps) != end) return false;
+    int32_t metadata = xpr_id_map_row(&d->event_ids, id);
+    if (metadata < 0 || xpr_u8(&space->event_metadata, XPR_EVENT_METADATA_LIVE)[metadata] == XPR_MISSING ||
+        !xpr_table_room(&space->events))
+        return false;
+    size_t row = space->events.count++;
+    xpr_i32(&space->events, XPR_EVENTS_LINE)[row] = line;
+    xpr_i32(&space->events, XPR_EVENTS_METADATA)[row] = metadata;
+    xpr_i64(&space->events, XPR_EVENTS_OFFSET)[row] = (int64_t)offset_ps;
+    xpr_i64(&space->events, XPR_EVENTS_DURATION)[row] = (int64_t)duration_ps;
+    w->at = end;
+    return true;
+}
+
 static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
     xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
@@ -207,9 +282,20 @@ static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
     uint32_t tag;
     int64_t event = (int64_t)space->events.count;
     uint64_t stats = 0;
+    if (can_be_quick(d, start)) {
+        const uint8_t *after = quick_event_head(start, &id, &offset_ps, &duration_ps);
+        if (after && after <= w->end)
+            w->at = after;
+        else
+            id = offset_ps = duration_ps = 0;
+    }
     while (w->at != w->end) {
         xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
+        if (tag == XPR_TAG(4, XPR_LEN) && quick_stat(d, w, event)) {
+            stats++;
+            continue;
+        }
         switch (tag) {
         case XPR_TAG(1, XPR_VARINT):
             if (!xpr_wire_varint(w, &id)) return false;
@@ -279,6 +365,10 @@ static bool read_line(decoder *d, xpr_wire *w) {
     while (w->at != w->end) {
         xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
+        if (tag == XPR_TAG(4, XPR_LEN) && quick_event(d, w, (int32_t)row)) {
+            events++;
+            continue;
+        }
         switch (tag) {
         case XPR_TAG(1, XPR_VARINT):
             if (!xpr_wire_varint(w, &id)) return false;
@@ -499,7 +589,7 @@ int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xp
     xpr_table_init(&space->event_stats, stat_columns, XPR_EVENT_STATS_WIDTH);
     xpr_table_init(&space->metadata_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
     xpr_table_init(&space->plane_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
-    decoder d = {.space = space, .base = bytes};
+    decoder d = {.space = space, .base = bytes, .end = bytes + length};
     xpr_wire w = {bytes, bytes + length, &d.failure};
     bool read = read_space(&d, &w);
     xpr_id_map_free(&d.event_ids);

@@ -150,7 +150,7 @@ def analyse_sources(sources: Sources, *, calibrate: bool = False) -> Analysis:
     failures: list[BadInputError] = []
     for source in sources.processes:
         try:
-            read.append(first_pass(source, calibrate=calibrate))
+            read.append(first_pass(source, calibrate=calibrate, alone=len(sources.processes) == 1))
         except BadInputError as error:
             failures.append(error)
     if not read:

@@ -48,7 +48,7 @@ class Partials:
     job: ProcessPart
     """What the job needs of it beyond the answers."""
     detail: ProcessDetail | None
-    """And what it asks of it; None where that is kept apart (run_job.py)."""
+    """And what it asks of it; None where that is kept apart (run_job.py), and where nobody asks."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,10 @@ class Solution:
     diagnostics: tuple[dict[str, Any], ...] = ()
 
 
-def first_pass(source: Source, *, calibrate: bool = False) -> tuple[Partials, Endpoints]:
+def first_pass(source: Source, *, calibrate: bool = False, alone: bool = False) -> tuple[Partials, Endpoints]:
     """Read and join one process. Raises BadInputError where none of its files can be read.
+
+    ``calibrate``, ``alone``: as in ``partials``.
 
     A file that grew in the meantime is analysed as far as it was whole, and has a row in the diagnostics.
     """
@@ -99,7 +101,8 @@ def first_pass(source: Source, *, calibrate: bool = False) -> tuple[Partials, En
         before = [_size(file) for file in files]
         profile = read_process(local)
         shown = [f"{path}:{local.member}" if local.member else str(path) for path in files]
-        part = partials(replace(profile, metadata={**profile.metadata, "source": shown}), calibrate=calibrate)
+        told = replace(profile, metadata={**profile.metadata, "source": shown})
+        part = partials(told, calibrate=calibrate, alone=alone)
         for file, size in zip(files, before, strict=True):
             if (now := _size(file)) != size:
                 part.diagnostics.append(_changed(str(file), size, now))
@@ -183,10 +186,11 @@ def second_pass(part: Partials, solved: Solved) -> Partials:
     )
 
 
-def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
+def partials(profile: Profile, *, calibrate: bool = False, alone: bool = False) -> Partials:
     """Join one process and reduce it to its partials.
 
     ``calibrate``: whether this machine's CPU may be measured, if it is the one that was profiled (hlo/cpu_peaks.py).
+    ``alone``: whether it is the only process of its job, so that details that only others ask for are left out.
     """
     joined = join_profile(with_peaks(profile, os.environ, calibrate=calibrate))
     run = joined.metadata.get("run") or {}
@@ -214,7 +218,7 @@ def partials(profile: Profile, *, calibrate: bool = False) -> Partials:
             "steps": (run.get("capture") or {}).get("steps"),
         },
     }
-    job, detail = process_part(joined, run.get("process_index"))
+    job, detail = process_part(joined, run.get("process_index"), alone=alone)
     return Partials(
         process=process,
         answers={name: question.partial(joined) for name, question in QUESTIONS.items()},

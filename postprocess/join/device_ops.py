@@ -149,6 +149,13 @@ def row_of(keys: Int64, wanted: Int64) -> Int64:
     """The row of each wanted value in ``keys`` (the last one where it is repeated), -1 where it is absent."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < 4 * (len(keys) + len(wanted)):
+        # Ids are counted on: each has a place. Of keys that are written to one place the last one stays.
+        row = np.full(high - low + 1, -1, np.int64)
+        row[keys - low] = np.arange(len(keys))
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, row[np.where(inside, wanted - low, 0)], -1)
     order = np.argsort(keys, kind="stable")
     place = np.searchsorted(keys[order], wanted, side="right") - 1
     found = (place >= 0) & (keys[order][np.maximum(place, 0)] == wanted)

@@ -81,7 +81,11 @@ def read_xspace(path: str | Path) -> Profile:
         raise BadInputError(file, place, error.reason) from error
     if not any(len(columns[name][0]) > 1 for name in ("plane_names", "hostnames", "errors", "warnings")):
         raise BadInputError(file, "", "is not an XSpace (.xplane.pb): none of its fields is in it")
-    return _XSpaceReader(file, content, columns).profile()
+    reader = _XSpaceReader(file, columns)
+    programs = reader.programs(content)
+    # The file's bytes are a third of the memory, and what follows needs as much again.
+    del content
+    return reader.profile(programs)
 
 
 def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
@@ -94,9 +98,8 @@ def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
 class _XSpaceReader:
     """One file's columns on their way to tables; ``diagnostics`` gathers what must be said about them."""
 
-    def __init__(self, file: str, content: bytes, columns: dict[str, Any]) -> None:
+    def __init__(self, file: str, columns: dict[str, Any]) -> None:
         self.file = file
-        self.content = content
         self.columns = columns
         self.diagnostics: list[dict[str, Any]] = []
         self.plane_names: list[str] = strings(columns["plane_names"]).to_pylist()
@@ -122,7 +125,7 @@ class _XSpaceReader:
             }
         )
 
-    def profile(self) -> Profile:
+    def profile(self, programs: pa.Table) -> Profile:
         self.say_what_the_file_says()
         start_ns, stop_ns = self.session_edges_ns()
         plane_args = self.plane_args()
@@ -134,7 +137,7 @@ class _XSpaceReader:
             "args": self.args(keep),
             "texts": schema.table("texts", {"text": self.texts.cast(pa.large_string())}),
             "plane_args": plane_args,
-            "programs": self.programs(),
+            "programs": programs,
             **self.event_metadata_tables(events["metadata"]),
         }
         if start_ns is not None and stop_ns is not None and stop_ns >= start_ns:
@@ -326,7 +329,10 @@ class _XSpaceReader:
     def events(self, line_base_ps: _I64, sound_lines: npt.NDArray[np.bool_]) -> tuple[dict[str, Any], _I64 | None]:
         """The table events, its metadata rows and last end; and its rows in the file, None for all in order."""
         counts = self.column("lines", "event_count")
-        line: _I32 = self.one_line_per_thread()[self.column("events", "line")]
+        line: _I32 = self.column("events", "line")
+        line_of_thread = self.one_line_per_thread()
+        if (line_of_thread != np.arange(len(line_of_thread))).any():
+            line = line_of_thread[line]
         metadata: _I32 = self.column("events", "metadata")
         start_ps: _I64 = self.column("events", "offset_ps")
         duration_ps: _I64 = self.column("events", "duration_ps")
@@ -466,8 +472,8 @@ class _XSpaceReader:
             ),
         }
 
-    def programs(self) -> pa.Table:
-        """Every event metadata that carries an HloProto, by program id."""
+    def programs(self, content: bytes) -> pa.Table:
+        """Every event metadata that carries an HloProto, by program id; ``content``: of the file."""
         owner: _I64 = self.column("metadata_stats", "owner")
         key: _I32 = self.column("metadata_stats", "key")
         kind: _U8 = self.column("metadata_stats", "kind")
@@ -490,7 +496,7 @@ class _XSpaceReader:
                 program_id = int(np.uint64(in_name[1]).astype(np.int64))
             else:
                 program_id = int(ids[metadata])
-            hlo = self.content[at[row] : at[row] + value[row]]
+            hlo = content[at[row] : at[row] + value[row]]
             found.append((program_id, name[: in_name.start()] if in_name else name, hlo))
         found.sort(key=lambda program: (program[0], program[1]))
         return schema.table(
