@@ -1,5 +1,5 @@
 # Every target sets up its own environment: with uv where it is there, else with venv and pip.
-#   make demo | test | test-gpu | properties | fuzz | lint | bench | bench-annotate | clean
+#   make demo | test | test-gpu | properties | fuzz | sanitize | lint | bench | bench-annotate | clean
 # PYTHON=python3.12 takes another interpreter.
 PYTHON ?= python3
 # Each interpreter has an environment of its own, so that PYTHON=... never tests the wrong one.
@@ -17,7 +17,7 @@ else
   INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: demo test test-gpu properties fuzz lint bench bench-annotate clean install
+.PHONY: demo test test-gpu properties fuzz sanitize lint bench bench-annotate clean install
 
 $(BIN)/python:
 	$(MAKE_VENV)
@@ -51,6 +51,10 @@ FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/installed
 	$(BIN)/python tests/fuzz.py --seconds $(FUZZ_SECONDS)
 
+# Every test that is not live with the extension itself under sanitizers, in all programs that the tests start. About an hour.
+sanitize: $(VENV)/installed
+	$(BIN)/python tests/sanitized.py -n 2 --dist loadfile -m 'not live and not gpu' tests
+
 # pytest's exit code 5 means that it found no test: nothing failed, and nothing was shown to work either.
 test-gpu: $(VENV)/installed
 	@$(BIN)/python -m pytest -m gpu tests; status=$$?; \
@@ -68,7 +72,7 @@ lint: $(VENV)/installed $(VENV)/lint-installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
 
-# What one annotation costs: beside JAX's, in C, in instructions, and beside the packages in BENCH_PEERS, which get an environment
+# What one annotation costs: beside JAX's, in C, in a training, in instructions, and beside the packages in BENCH_PEERS, which get an environment
 # of their own. BENCH_PEERS= leaves them out.
 BENCH_PEERS ?= nvtx opentelemetry-sdk ittapi viztracer
 PEERS := build/bench-peers
@@ -81,6 +85,7 @@ $(PEERS)/installed: pyproject.toml $(NATIVE)
 bench-annotate: $(VENV)/installed $(if $(BENCH_PEERS),$(PEERS)/installed)
 	$(BIN)/python benchmarks/annotate.py
 	$(BIN)/python benchmarks/annotate_native.py
+	$(BIN)/python benchmarks/annotate_training.py
 	$(if $(BENCH_PEERS),PYTHONSAFEPATH=1 PYTHONPATH=benchmarks $(PEERS)/bin/python benchmarks/annotate_peers.py)
 	$(if $(shell command -v valgrind),$(BIN)/python benchmarks/annotate_instructions.py,@echo 'no valgrind: instructions not counted')
 

@@ -4,8 +4,8 @@
 
 C pair      begin and end of xprof_py/trace.h beside two bare reads of the clock, CPU time of the thread; on one thread
             and on two
-step        CPU time of the whole process, drainer included, that 1,000 spans add to a step; off, on and without them
-            by turns
+step        CPU time of its thread and of the drainer that 1,000 spans add to a step, with Python's `with` and in C;
+            off, on and without them by turns; on also in a new ring's first lap, whose memory comes page by page
 drainer     CPU time of the thread that brings events from the rings to the shard, and of the reader that makes columns
             of the shard; beside JAX's stop_trace for as many events
 """
@@ -33,6 +33,8 @@ from xprof_py import _native
 PAIRS = 20_000
 SPANS_OF_A_STEP = 1000
 STEPS = 20
+RING_SLOTS = (4 << 20) // 32
+WRITE_BYTES = 2 << 20
 FOLDER = Path(__file__).resolve().parent
 
 
@@ -87,29 +89,48 @@ def drainer_cpu_ns() -> int:
     raise SystemExit("no drainer runs")
 
 
+def written_ns(folder: Path, rounds: int) -> Spread:
+    """CPU nanoseconds that the kernel takes to write 32 bytes to new pages of a file there: no recorder takes less."""
+    block = bytes(range(256)) * (WRITE_BYTES // 256)
+    found = []
+    for _ in range(max(3, rounds)):
+        with (folder / "floor").open("wb", buffering=0) as file:
+            began = time.thread_time_ns()
+            for _ in range(16):
+                file.write(block)
+            found.append((time.thread_time_ns() - began) / (16 * WRITE_BYTES / 32))
+    return Spread.of(found)
+
+
 def drainer(library: Any, folder: Path, rounds: int) -> None:
     from xprof_py.postprocess.readers.shard import read_shard
 
-    per_event, reading = [], []
+    per_lap: tuple[list[float], list[float]] = ([], [])
+    reading = []
     for _ in range(max(3, rounds // 8)):
         _native.recorder_start(folder / "drain.xpr", ring_bytes=32 << 20)
-        time.sleep(0.1)  # until the drainer's thread has its name
-        idle = drainer_cpu_ns()
-        for _ in range(20):
-            library.pair_ns(50_000)
-            time.sleep(0.06)
-        spent = drainer_cpu_ns() - idle
-        totals = _native.recorder_stop()
-        per_event.append(spent / totals["written"])
+        for lap in range(2):  # the ring's memory comes in the first
+            time.sleep(0.1)
+            idle = drainer_cpu_ns()
+            for _ in range(21):
+                library.pair_ns(50_000)
+                time.sleep(0.06)
+            per_lap[lap].append((drainer_cpu_ns() - idle) / 21 / 50_000)
+        _native.recorder_stop()
         began = time.process_time_ns()
         read = read_shard(folder / "drain.xpr")["events"].num_rows
         reading.append((time.process_time_ns() - began) / read)
     print("\nfrom ring to shard, ns of CPU time an event; and from shard to the columns of the table")
-    print(f"  drainer {told(Spread.of(per_event))} ({1000 / Spread.of(per_event).middle:.0f} M events/s of one core)")
+    drained = Spread.of(per_lap[1])
+    print(f"  drainer {told(drained)} ({1000 / drained.middle:.0f} M events/s of one core)")
+    print(f"          in a new ring's first lap, whose memory it asks for: {told(Spread.of(per_lap[0]))}")
+    print(
+        f"          as many bytes merely written, {WRITE_BYTES >> 20} MiB at a time: {told(written_ns(folder, rounds))}"
+    )
     print(f"  reader  {told(Spread.of(reading))}")
     theirs = stop_trace_ns(folder, 200_000)
     if theirs:
-        print(f"  JAX's stop_trace {theirs:.0f}: {theirs / Spread.of(per_event).middle:.0f} times the drainer")
+        print(f"  JAX's stop_trace {theirs:.0f}: {theirs / drained.middle:.0f} times the drainer")
 
 
 def stop_trace_ns(folder: Path, events: int) -> float | None:
@@ -142,32 +163,46 @@ def annotated_step(spans: int) -> None:
             pass
 
 
-def whole_step(folder: Path, rounds: int) -> None:
-    def spent(step: Any, recording: bool) -> float:
-        if recording:
+def whole_step(library: Any, folder: Path, rounds: int) -> None:
+    """Prints the thread's and the drainer's CPU time of a span, less the loop's own."""
+
+    def c_step(spans: int) -> None:
+        library.pair_ns(spans)
+
+    def spent(step: Any, state: str) -> tuple[float, float]:
+        if state.startswith("on"):
             _native.recorder_start(folder / "step.xpr")
-        began = time.process_time_ns()
+            step(1)
+            time.sleep(0.1)
+        if state == "on":
+            for _ in range(RING_SLOTS // SPANS_OF_A_STEP + 1):
+                step(SPANS_OF_A_STEP)
+                time.sleep(0.001)
+        began = time.thread_time_ns(), drainer_cpu_ns() if state.startswith("on") else 0
         for _ in range(STEPS):
             step(SPANS_OF_A_STEP)
             time.sleep(0.005)  # a device's turn, in which the drainer runs
-        cpu = time.process_time_ns() - began
-        if recording:
+        mine = time.thread_time_ns() - began[0]
+        drained = drainer_cpu_ns() - began[1] if state.startswith("on") else 0
+        if state.startswith("on"):
             _native.recorder_stop()
-        return cpu / STEPS / SPANS_OF_A_STEP
+        return mine / STEPS / SPANS_OF_A_STEP, drained / STEPS / SPANS_OF_A_STEP
 
-    kinds = {"without": (plain_step, False), "off": (annotated_step, False), "on": (annotated_step, True)}
-    samples: dict[str, list[float]] = {name: [] for name in kinds}
-    order = list(kinds)
+    states = ("without", "off", "on, first lap", "on")
+    forms = {"with": annotated_step, "in C": c_step}
+    samples: dict[tuple[str, str], list[tuple[float, float]]] = {(f, s): [] for f in forms for s in states}
+    order = list(samples)
     for _ in range(max(5, rounds // 2)):
         random.shuffle(order)
-        for name in order:
-            samples[name].append(spent(*kinds[name]))
-    print(
-        f"\na step of {SPANS_OF_A_STEP} spans, ns of the process's CPU time that each span adds to it, drainer included"
-    )
-    for name in ("off", "on"):
-        added = [a - b for a, b in zip(samples[name], samples["without"], strict=True)]
-        print(f"  {name:4} {told(Spread.of(added), 0)}")
+        for form, state in order:
+            samples[form, state].append(spent(plain_step if state == "without" else forms[form], state))
+    print(f"\na step of {SPANS_OF_A_STEP} spans, then 5 ms of sleep: ns of CPU time that a span adds")
+    print(f"  {'':24}{'its thread':>22}{'drainer':>22}")
+    for form in forms:
+        for state in states[1:]:
+            added = [a[0] - b[0] for a, b in zip(samples[form, state], samples[form, "without"], strict=True)]
+            drained = Spread.of([d for _, d in samples[form, state]])
+            print(f"  {form + ', ' + state:24}{told(Spread.of(added), 0):>22}{told(drained, 0):>22}")
 
 
 def main() -> None:
@@ -178,7 +213,7 @@ def main() -> None:
     try:
         library = build(folder)
         c_pair(library, folder, rounds)
-        whole_step(folder, rounds)
+        whole_step(library, folder, rounds)
         drainer(library, folder, rounds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-BENCHMARKS = ("annotate", "decode", "analyze", "sample_stacks", "confusion", "counterfactual")
+BENCHMARKS = ("annotate", "nvtx_ranges", "decode", "analyze", "sample_stacks", "confusion", "counterfactual")
 
 
 def main(names: list[str]) -> int:

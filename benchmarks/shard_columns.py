@@ -4,7 +4,13 @@
 
 Shards of made-up spans, one after the other (flat), inside one another to three levels (nested: 100 in 10 in 1), and
 nested with one integer argument each. Measured with warm files, CPU time of the process, the least of the rounds:
-checksum, decoding of the slots to sorted columns, and the whole of read_shard, the file's reading included.
+
+new memory  storing into as much new memory as the columns of an event take: the kernel's part of `decode`
+read file   np.fromfile: the file's bytes into new memory
+checksum    over all chunks
+decode      the slots, in memory, to sorted columns
+arguments   those of the slots to columns
+read_shard  the whole: the last four and what joins them
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from xprof_py import _native
 from xprof_py.postprocess.readers.shard import read_shard
 
 EVENTS_OF_A_CHUNK = 65_536
+COLUMN_BYTES = 8 + 8 + 4 + 4 + 1
 SLOT = np.dtype([("start", "<u8"), ("duration", "<u8"), ("name", "<u4"), ("kind", "u1"), ("flags", "u1")])
 SLOT = np.dtype([*((name, SLOT[name]) for name in SLOT.names or ()), ("schema", "<u2"), ("value", "<u8")])
 
@@ -94,8 +101,29 @@ def main() -> None:
             def sums(parts: Any = parts) -> object:
                 return [_native.shard_checksum(body, 24) for _, body in parts]
 
+            first = np.arange(options.events, dtype=np.uint32)
+            schemas = (
+                np.array([255, 1], np.uint8),
+                np.zeros(2, np.uint32),
+                np.zeros(1, np.uint32),
+                np.ones(2, np.uint64),
+            )
+
+            bodies = [body for _, body in parts]
+
+            def arguments(bodies: Any = bodies, first: Any = first, of: Any = schemas) -> object:
+                return _native.decode_shard_args(bodies, first, *of, 33)
+
             assert read_shard(path)["events"].num_rows == options.events
-            for name, work in (("checksum", sums), ("decode", decode), ("read_shard", lambda: read_shard(path))):
+            works: list[tuple[str, Callable[[], object]]] = [
+                ("new memory", lambda: np.empty(COLUMN_BYTES * options.events, np.uint8).fill(1)),
+                ("read file", lambda: np.fromfile(path, np.uint8)),
+                ("checksum", sums),
+                ("decode", decode),
+                *([("arguments", arguments)] if schema else []),
+                ("read_shard", lambda: read_shard(path)),
+            ]
+            for name, work in works:
                 ns = least(options.rounds, work) / options.events
                 print(f"  {case:22}{name:12}{ns:8.1f}  ({1000 / ns:.0f})")
 

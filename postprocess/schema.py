@@ -25,7 +25,7 @@ class Kind(IntEnum):
     SPAN = 1
     """A ``trace`` interval of the user's program."""
     STEP = 2
-    """A ``step`` interval; arguments ``step_num`` and ``cpu_ns``, the CPU time of its thread in it."""
+    """A ``step`` interval; arguments ``step_num`` and, from 0.1 ms on, ``cpu_ns``, the CPU time of its thread."""
     INPUT = 3
     """Waiting for the next batch (``wrap_input``, ``input_wait``)."""
     CHECKPOINT = 4
@@ -150,6 +150,26 @@ TABLES: dict[str, pa.Schema] = {
     # that of the one that answered; `address`: where, as configured.
     "clock_samples": _schema(
         ("session", pa.uint64()), ("address", _name), ("peer_session", pa.uint64(), True), ("outcome", _name), *_STAMPS
+    ),
+    # What NVML said of a device, one row per device and moment, sorted by (device, time_ps). `device`: NVML's index, of
+    # the machine; `uuid` as NVML writes it, empty where it is not known. Null: the device does not tell. Names with
+    # hw_ are OpenTelemetry's hw.power (here in mW), hw.energy (mJ since the driver was loaded), hw.temperature (Cel),
+    # hw.gpu.utilization (percent, of NVML's last sample period, in which a kernel ran), hw.gpu.memory.usage (By);
+    # `memory_busy_percent`: of that period, in which memory was read or written. `clock_reasons`: the bits
+    # nvmlClocksEventReasons, why clocks are not higher. It is the whole device's, other processes included.
+    "power": _schema(
+        ("device", pa.int32()),
+        ("uuid", _name),
+        ("time_ps", pa.int64()),
+        ("hw_power_mw", pa.int64(), True),
+        ("hw_energy_mj", pa.int64(), True),
+        ("hw_temperature_c", pa.int64(), True),
+        ("hw_gpu_utilization_percent", pa.int64(), True),
+        ("hw_gpu_memory_usage_bytes", pa.int64(), True),
+        ("memory_busy_percent", pa.int64(), True),
+        ("sm_clock_mhz", pa.int64(), True),
+        ("memory_clock_mhz", pa.int64(), True),
+        ("clock_reasons", pa.int64(), True),
     ),
     # Facts about a plane or a program that belong to no event (plane stats, Task Environment).
     "plane_args": _schema(
@@ -294,13 +314,15 @@ TABLES: dict[str, pa.Schema] = {
     # --- join ---------------------------------------------------------------------------------------------------
     # One row per executed leaf or container op. `lane` is a row of lanes, `run` of runs, `hlo_op` of hlo_ops.
     # `run` is null for copies that belong to no program. `open_ps`: how long the op may have stayed open after its own
-    # event (BREAKDOWN.md 1), 0 if it did not.
+    # event (BREAKDOWN.md 1), 0 if it did not. `join`: how `hlo_op` was found: stated, graph_node, name, order,
+    # graph_order; where it is null, ambiguous (several instructions can be it) or none (join/op_of_kernel.py).
     "lanes": _schema(("device", pa.string()), ("ordinal", pa.int64())),
     "ops": _schema(
         ("event", pa.int64()),
         ("lane", pa.int32()),
         ("run", pa.int32(), True),
         ("hlo_op", pa.int32(), True),
+        ("join", _name),
         ("class", _name),
         ("leaf", pa.bool_()),
         ("start_ps", pa.int64()),

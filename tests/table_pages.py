@@ -70,6 +70,11 @@ ABOUT: Mapping[str, tuple[str, str]] = {
         "One row per direction of copies and phase of steps",
         "select direction, sum(known_bytes) as bytes, sum(count) as copies from copy_sizes group by direction",
     ),
+    "energy": (
+        "One row per step window of a lane whose device was sampled: the energy it took (docs/breakdown.md)",
+        "select number, sum(energy_uj) / 1e6 as joules from energy where phase = 'steady' group by number "
+        "order by number",
+    ),
     "evidence": (
         "One row per cause of gaps and what shows it",
         "select cause, evidence, source, length_ps / 1e9 as ms from evidence where phase = 'steady' "
@@ -142,6 +147,12 @@ ABOUT: Mapping[str, tuple[str, str]] = {
         "One row per participant of a row of collectives",
         "select host, lane, sum(wait_ns) / 1e6 as ms from participants group by host, lane order by ms desc",
     ),
+    "power": (
+        "One row per device and moment that NVML was asked: power, energy, clocks, temperature. `hw_` names are "
+        "OpenTelemetry's",
+        "select host, device, avg(hw_power_mw) / 1e3 as watts, max(hw_temperature_c) as hottest, "
+        "median(sm_clock_mhz) as clock_mhz from power group by host, device order by host, device",
+    ),
     "program_memory": (
         "One row per compiled program: what it holds of a device's memory",
         "select program, held_bytes, temporary_bytes, source from program_memory order by held_bytes desc",
@@ -203,6 +214,12 @@ ABOUT: Mapping[str, tuple[str, str]] = {
     "throughput": (
         "One row per name of steps: what they did in all",
         "select name, tokens / (device_ps / 1e12) as tokens_per_device_second from throughput where device_ps > 0",
+    ),
+    "throttling": (
+        "One row per step window of a lane whose device was sampled: what clocks that were held down cost "
+        "(docs/breakdown.md)",
+        "select number, lost_ps / 1e9 as lost_ms, reference_mhz from throttling where lost_ps > 0 "
+        "order by lost_ps desc",
     ),
     "top_ops": (
         "One row per operation of a program",
@@ -267,7 +284,7 @@ COLUMNS: Mapping[str, str] = {
     "source": "file:line in the user's code, or what states the value",
     "op_name": "JAX's name stack of the operation",
     "parts": "the operations that make up the finding",
-    "lost_ps": "what the finding costs in all",
+    "lost_ps": "what it costs in all; of throttling null: not known",
     "count": "how many",
     "advice": "what to do",
     "collective": "number of the collective's execution in the job",
@@ -303,7 +320,7 @@ COLUMNS: Mapping[str, str] = {
     "line": "the thread, as a row of the profile's lines",
     "event": "row of the profile's events; null: none",
     "put": "event of the call that began the copy; null: not known",
-    "device": "the device",
+    "device": "the device; of power, energy and throttling NVML's index of it",
     "direction": "to_device, to_host, on_device, between_devices, unknown",
     "known_count": "copies whose bytes and duration are known",
     "known_bytes": "their bytes",
@@ -327,6 +344,28 @@ COLUMNS: Mapping[str, str] = {
     "launch_end_ps": "of the launch of what ends the gap",
     "launch_step": "the step of that launch, as `step`",
     "launch": "row of `launches` of the host; null: none is joined",
+    "uuid": "of the device, as NVML writes it",
+    "energy_uj": "null: not sampled from before its start to after its end",
+    "start_error_uj": "how far the energy at its start can be off; null: not known",
+    "end_error_uj": "the same at its end, which is the next window's start",
+    "time_ps": "since the host's profile began",
+    "hw_power_mw": "hw.power. Null here and below: the device does not tell",
+    "hw_energy_mj": "since the driver was loaded; hw.energy",
+    "hw_temperature_c": "degrees Celsius; hw.temperature",
+    "hw_gpu_utilization_percent": "of NVML's last sample period, in which a kernel ran; hw.gpu.utilization",
+    "hw_gpu_memory_usage_bytes": "hw.gpu.memory.usage",
+    "memory_busy_percent": "of NVML's last sample period, in which memory was read or written",
+    "sm_clock_mhz": "of the multiprocessors",
+    "memory_clock_mhz": "of the memory",
+    "clock_reasons": "bits of nvmlClocksEventReasons: why the clock is not higher",
+    "reference_mhz": "the clock at which kernels run when nothing holds it down; null: not known",
+    "thermal_lost_ps": "of the lost time, by temperature",
+    "power_lost_ps": "of the lost time, by power",
+    "hardware_lost_ps": "of the lost time, by hardware that names no cause",
+    "kernel_ps": "kernels ran",
+    "limited_ps": "kernels ran and something held clocks down",
+    "throttled_ps": "kernels ran slower than their median at a clock that was held down",
+    "unjudged_ps": "at such a clock ran kernels that never ran at full clock",
     "stack": "sampled stack that is the evidence; null: none",
     "still_open": "spans that were open when the profile ended",
     "hosts": "how many hosts have the step",
@@ -445,6 +484,11 @@ def _unit(name: str) -> str:
         ("bytes", "B"),
         ("flops", "FLOP"),
         ("_ppm", "ppm"),
+        ("_uj", "uJ"),
+        ("_mj", "mJ"),
+        ("_mw", "mW"),
+        ("_mhz", "MHz"),
+        ("_percent", "%"),
     ):
         if name.endswith(ending):
             return unit

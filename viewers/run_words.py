@@ -1,5 +1,6 @@
-"""What a reader must know of a run beside its verdict, a sentence each: who was late, how much it got done, how far its
-host was ahead, whose steps these are, what recording cost them. The terminal and the report say the same."""
+"""What a reader must know of a run beside its verdict, a sentence each: who was late, how much it got done, the energy
+that took, how far its host was ahead, whose steps these are, what recording cost them. The terminal and the report say
+the same."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _SHOWN_RATIO = 0.005
 
 def run_words(summary: Fields) -> list[str]:
     """The sentences, those that the summary gives reason for."""
-    words = (_straggler, _throughput, _run_ahead, _inferred, _observer)
+    words = (_straggler, _throughput, _power, _throttling, _run_ahead, _inferred, _observer)
     return [line for line in (of(summary) for of in words) if line]
 
 
@@ -51,6 +52,31 @@ def _throughput(summary: Fields) -> str:
         if value is not None and not (key == "hfu" and number(found, "mfu") is not None):
             parts.append(f"{quantities.percent(value)} {meaning}")
     return " · ".join(parts)
+
+
+def _power(summary: Fields) -> str:
+    found = mapping(summary, "power")
+    joules, devices = number(found, "joules_per_step"), number(found, "devices")
+    if joules is None or devices is None:
+        return ""
+    error, per_token, watts = (number(found, name) for name in ("joules_per_step_error", "joules_per_token", "mean_w"))
+    line = f"{joules:,.4g} J a step"
+    line += "" if error is None else f" (± {error:,.2g})"
+    line += "" if per_token is None else f" · {per_token:,.3g} J a token"
+    count = f"{quantities.whole(devices)} GPU{'' if devices == 1 else 's'}"
+    return line + ("" if watts is None else f" · {watts:,.0f} W on average, {count}")
+
+
+def _throttling(summary: Fields) -> str:
+    found = mapping(mapping(summary, "power"), "throttling")
+    lost, share = number(found, "lost_ms_per_step"), number(found, "lost_share")
+    if not lost or share is None or share < _SHOWN_RATIO:
+        return ""
+    reasons = mapping(found, "by_reason")
+    parts = [(number(reasons, name) or 0.0, name) for name in sorted(reasons)]
+    why = " and ".join(name for part, name in sorted(parts, reverse=True) if part >= _SHOWN_RATIO)
+    cost = f"{quantities.milliseconds(lost)} a step ({quantities.percent(share)})"
+    return f"Clocks that were held down{f' ({why})' if why else ''} cost {cost}."
 
 
 def _run_ahead(summary: Fields) -> str:

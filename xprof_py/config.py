@@ -16,6 +16,7 @@ from xprof_py.messages import warn
 from xprof_py.rank import Rank, restart_count
 
 Choice = bool | Literal["auto"]
+Backend = Literal["auto", "cupti", "xla"]
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,19 @@ class Settings:
     ``session``: name of the folder below RUN/plugins/profile. ``budget_bytes``: most bytes that the shard may take.
     ``ring_bytes``: memory per recorded thread, in a file beside the shard that a killed process leaves;
     ``rings_in_memory``: in plain memory instead; a process that is killed then loses its last moments.
-    ``xla``: use XLA's profiler, ``stacks``: sample Python stacks (each True, False, "auto").
+    ``xla``: use XLA's profiler, ``stacks``: sample Python stacks, ``cuda``: collect what GPUs do through CUPTI (each
+    True, False, "auto"); ``backend``: who has the devices, "cupti", "xla" or "auto". ``cuda_graphs``: "nodes", each
+    kernel of a CUDA graph by itself, or "whole", one entry for a graph's execution: cheaper, but without its ops.
+    ``power``: sample power and clocks of NVIDIA's GPUs, every ``power_period_ms``.
     ``probe``: exchange time stamps with the job's other hosts; ``probe_address``: where process 0 answers them,
     ``probe_peers``: where each host does, ``probe_token``: what the job's processes hold (see clock_probe.py).
     ``host_tracer_level``: XLA's 0-3. ``stop_timeout_s``: longest wait of the block's end for the files; the work goes
     on behind it. ``xla_limit_s``: XLA's profiler stops after the step in which it has run so long, 0 for never; it
     keeps all events in memory. ``model_flops_per_token``: of the program's model, for MFU; training a transformer takes
     about 6 per parameter. ``drain_timeout_s``: longest wait for device work in flight at the capture's end.
+    ``step_pattern``: a regular expression; ranges whose whole name it matches are steps in a program that marks none,
+    its first group their number. ``level``, ``categories``: the filter of annotations while the capture records
+    (``set_filter``), None: the program's own.
     """
 
     session: str = "run"
@@ -40,6 +47,11 @@ class Settings:
     rings_in_memory: bool = False
     xla: Choice = "auto"
     stacks: Choice = "auto"
+    cuda: Choice = "auto"
+    backend: Backend = "auto"
+    cuda_graphs: Literal["nodes", "whole"] = "nodes"
+    power: Choice = "auto"
+    power_period_ms: int = 100
     probe: Choice = "auto"
     probe_address: Address | None = None
     probe_peers: tuple[Address, ...] = ()
@@ -49,6 +61,9 @@ class Settings:
     drain_timeout_s: float = 10.0
     xla_limit_s: float = 600.0
     model_flops_per_token: float | None = None
+    step_pattern: str | None = None
+    level: int | None = None
+    categories: tuple[str, ...] | None = None
 
     def probe_plan(self, rank: Rank, environ: Mapping[str, str]) -> ProbePlan | str:
         """How this process exchanges time stamps with other hosts, or why it does not."""
@@ -82,6 +97,15 @@ def _yes_no(value: object) -> bool:
     if chosen == "auto":
         raise ValueError("wants True or False")
     return chosen
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def convert(value: object) -> str:
+        if isinstance(value, str) and value.strip().lower() in words:
+            return value.strip().lower()
+        raise ValueError("wants " + " or ".join(f'"{word}"' for word in words))
+
+    return convert
 
 
 def _session(value: object) -> str:
@@ -131,6 +155,22 @@ def _seconds(value: object) -> float:
     raise ValueError("wants seconds from 0 to 86400")
 
 
+def _level(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**31) < value < 2**31:
+        return value
+    raise ValueError("wants a whole number")
+
+
+def _categories(value: object) -> tuple[str, ...]:
+    """A list of texts, or one text with commas between them."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("wants texts, a,b")
+    return tuple(part.strip() for part in parts)
+
+
 def _flops(value: object) -> float:
     try:
         flops = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else 0.0
@@ -141,6 +181,16 @@ def _flops(value: object) -> float:
     raise ValueError("wants a positive number")
 
 
+def _pattern(value: object) -> str:
+    if isinstance(value, str) and value:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        return value
+    raise ValueError("wants a regular expression")
+
+
 _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "session": _session,
     "budget_bytes": _integer(1 << 16, 1 << 50),
@@ -148,6 +198,11 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "rings_in_memory": _yes_no,
     "xla": choice,
     "stacks": choice,
+    "cuda": choice,
+    "backend": _one_of("auto", "cupti", "xla"),
+    "cuda_graphs": _one_of("nodes", "whole"),
+    "power": choice,
+    "power_period_ms": _integer(10, 60_000),
     "probe": choice,
     "probe_address": _address,
     "probe_peers": _addresses,
@@ -157,6 +212,9 @@ _CONVERTERS: dict[str, Callable[[object], Any]] = {
     "drain_timeout_s": _seconds,
     "xla_limit_s": _seconds,
     "model_flops_per_token": _flops,
+    "step_pattern": _pattern,
+    "level": _level,
+    "categories": _categories,
 }
 
 

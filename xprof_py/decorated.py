@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 from xprof_py import _native
+from xprof_py.config import choice
+from xprof_py.messages import warn
 
 _SPANS: dict[int, Callable[..., Any]] = {1: _native.trace, 3: _native.input_wait, 4: _native.checkpoint}
 
@@ -33,9 +36,44 @@ def decorate(function: Any, kind: int, name: Any, keys: tuple[str, ...], values:
         name = own_name(function)
     make_span = functools.partial(_SPANS[kind], name, **dict(zip(keys, values, strict=True)))
     wrapper = wrap_suspending(function, make_span)
+    if wrapper is None and _swaps() and _native.swap(function, kind, name, keys, values):
+        return function
     if wrapper is None:
         wrapper = functools.update_wrapper(_native.decorated(function, kind, name, keys, values), function)
+        is_compiling = getattr(getattr(sys.modules.get("torch"), "compiler", None), "is_dynamo_compiling", None)
+        if is_compiling is not None:
+            wrapper = _beside_torch(function, wrapper, is_compiling)
     return wrapper
+
+
+@functools.cache
+def _swaps() -> bool:
+    """Whether XPROF_PY_SWAP is set: functions then record their calls themselves (native/python/recorder_swapped.c)."""
+    value = os.environ.get("XPROF_PY_SWAP") or False
+    try:
+        wanted = choice(value) is True
+    except ValueError as error:
+        warn(f"XPROF_PY_SWAP = {value!r}: {error}; functions are not swapped")
+        return False
+    if wanted and sys.version_info < (3, 12):
+        warn("XPROF_PY_SWAP needs Python 3.12; decorated functions are objects, as without it")
+        return False
+    return wanted
+
+
+def _beside_torch(function: Any, recorded: Any, is_compiling: Callable[[], bool]) -> Any:
+    """What a function of a program with torch becomes: ``recorded``, but ``function`` where torch.compile reads it.
+
+    torch.compile wants functions of Python: it breaks its graph at other callables, and fails at a module whose
+    ``forward`` is one.
+    """
+
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        # While it compiles this, torch knows the answer and leaves the other branch out.
+        return function(*args, **kwargs) if is_compiling() else recorded(*args, **kwargs)
+
+    return traced
 
 
 def reduce(

@@ -88,7 +88,13 @@ class FlightRecorder(Capture):
     """A flight recorder to enter; made by :func:`flight_recorder`."""
 
     def __init__(self, path: str, plan: dict[str, Any], stacks: Choice, budget_bytes: int, overwrite: bool) -> None:
-        super().__init__(path, None, {"xla": False, "stacks": stacks, "probe": False}, budget_bytes, overwrite)
+        super().__init__(
+            path,
+            None,
+            {"xla": False, "stacks": stacks, "cuda": False, "power": False, "probe": False},
+            budget_bytes,
+            overwrite,
+        )
         self._plan = plan
 
     def __enter__(self) -> FlightRecorder:

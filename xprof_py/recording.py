@@ -15,18 +15,20 @@ from collections.abc import Callable
 from typing import Any
 
 from xprof_py import _native
-from xprof_py.collectors.clock_probe import ClockProber, complaints
+from xprof_py.collectors.cuda import STOP_TIMEOUT_S as CUDA_STOP_TIMEOUT_S
+from xprof_py.collectors.cuda import CudaCollector
 from xprof_py.collectors.drain import drain, fence
-from xprof_py.collectors.gc_pauses import GcPauses
+from xprof_py.collectors.hlo_modules import HloModules
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
-from xprof_py.collectors.stacks import StackSampler
+from xprof_py.collectors.pjrt import PjrtProfiler, loaded_plugins
 from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
 from xprof_py.messages import warn
 from xprof_py.rank import settled_rank
 from xprof_py.run_file import clock_pair, first_document, identity, versions
 from xprof_py.run_folder import RunFolder
+from xprof_py.side_collectors import SideCollectors
 
 # The recorder's own end: its thread writes what the rings still hold. A disk that takes longer keeps the rest.
 RECORDER_STOP_TIMEOUT_S = 5.0
@@ -34,7 +36,8 @@ RECORDER_STOP_TIMEOUT_S = 5.0
 XLA_EDGE_TIMEOUT_S = 1.0
 # How long after its limit XLA's profiler waits for a step to end.
 XLA_GRACE_S = 10.0
-NOT_BUILT = "not available in this version"
+# How often a program that does not use CUDA yet is looked at, where it could.
+CUDA_POLL_S = 0.25
 
 
 class Recording:
@@ -44,9 +47,8 @@ class Recording:
     never came).
     """
 
-    def __init__(self, folder: RunFolder, settings: Settings, capture: dict[str, Any], idle: tuple[str, ...]) -> None:
-        """Args: ``folder``: not claimed yet; ``capture``: the run file's ``capture``; ``idle``: collectors that are
-        not built and therefore not used."""
+    def __init__(self, folder: RunFolder, settings: Settings, capture: dict[str, Any]) -> None:
+        """Args: ``folder``: not claimed yet; ``capture``: the run file's ``capture``."""
         self.folder = folder
         self.settings = settings
         self._lock = threading.RLock()
@@ -54,17 +56,17 @@ class Recording:
         self._host_stopped = threading.Event()
         self._host = HostRecorder(settings, capture.get("seconds", 0.0))
         self._host_totals: dict[str, Any] | None = None
-        self._compiles = CompileListener(self.try_xla)
-        self._stacks = StackSampler()
-        self._prober = ClockProber()
-        self._gc = GcPauses()
-        self._xla = XlaProfiler(folder.session, settings.host_tracer_level)
+        self._compiles = CompileListener(self._compiled)
+        self._programs = HloModules()
+        self._cuda = CudaCollector(settings)
+        self._xla: XlaProfiler | PjrtProfiler = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
         self._marked_early = -1
         self._xla_end = threading.Lock()
         self._xla_limit: threading.Timer | None = None
         self._xla_is_due = False
         self.when_xla_is_due: Callable[[], None] | None = None
+        self.when_xla_starts: Callable[[], None] | None = None
         self.when_host_stopped: Callable[[], None] | None = None
         self._xla_pending = settings.xla is not False
         self._began = time.monotonic()
@@ -74,13 +76,8 @@ class Recording:
         self._collectors["host"] = {"used": False, "why": "not started"}
         self._collectors["xla"] = {"used": False, "why": "not started" if self._xla_pending else "switched off"}
         self._collectors["compiles"] = {"used": False, "why": "not started"}
-        self._collectors["gc"] = {"used": False, "why": "not started"}
-        off = settings.stacks is False
-        self._collectors["stacks"] = {"used": False, "why": "switched off" if off else "not started"}
-        why_not = "switched off" if settings.probe is False else "not started"
-        self._collectors["probe"] = {"used": False, "why": why_not}
-        for name in idle:
-            self._collectors[name] = {"used": False, "why": NOT_BUILT}
+        self._collectors["cuda"] = self._cuda.entry
+        self._side = SideCollectors(settings, self.document, self.say)
 
     def say(self, text: str, severity: str = "warning") -> None:
         """Keep a message in the run file; a warning also reaches stderr."""
@@ -136,23 +133,40 @@ class Recording:
                 self._collectors["host"] = {"used": False, "why": "could not start", "error": str(error)}
                 self.say(f"annotations are not recorded: {error}")
             self._begin_compiles()
-            self._begin_evidence()
-            self._begin_probe()
+            if self._host.running:
+                self._side.start()
+            self._begin_cuda()
             self.try_xla()
             self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
         self._write("recording")
 
     def try_xla(self) -> None:
-        """Start XLA's profiler if it is wanted, not running yet, and the program has devices by now."""
-        if not self._xla_pending or "jax" not in sys.modules or not self._lock.acquire(blocking=False):
+        """Start XLA's profiler if it is wanted, not running yet, and the program has devices by now.
+
+        JAX's where the program uses JAX, else that of a PJRT plugin that it has loaded: they are one tracer.
+        """
+        if not self._xla_pending or not self._lock.acquire(blocking=False):
             return
         try:
+            if sys.modules.get("jax") is None:
+                plugins = loaded_plugins()
+                if not plugins:
+                    return
+                self._xla = PjrtProfiler(plugins, self.settings.host_tracer_level)
             self._begin_compiles()
             if self.state == "recording" and self._xla_pending and self._xla.can_start():
+                # First who has the devices, then the profiler that could take them.
+                self._try_cuda()
                 self._xla_pending = False
                 self._start_xla()
         finally:
             self._lock.release()
+
+    def _compiled(self) -> None:
+        """Called at each compile, on its thread: the program may have devices now, and a program that dies soon."""
+        self.try_xla()
+        if self._collectors.get("cuda", {}).get("used"):
+            self._programs.take_newest()
 
     def _begin_compiles(self) -> None:
         if not self._collectors["compiles"]["used"] and self._host.running:
@@ -164,72 +178,50 @@ class Recording:
             except Exception as error:
                 self._collectors["compiles"] = {"used": False, "why": "could not start", "error": str(error)}
 
-    def _begin_evidence(self) -> None:
-        """Begin what explains the host's time beside annotations: collections of garbage, sampled stacks."""
+    def _begin_cuda(self) -> None:
+        """Start the collector of device activity, or look now and then whether the program has come to use CUDA."""
         if not self._host.running:
             return
-        self._gc.start()
-        self._collectors["gc"] = {"used": True}
-        if self.settings.stacks is False:
-            return
-        try:
-            takes_gil = self._stacks.start()
-            self._collectors["stacks"] = {"used": True, **({"takes_gil": takes_gil} if takes_gil else {})}
-        except Exception as error:
-            self._collectors["stacks"] = {"used": False, "why": "could not start", "error": str(error)}
-            if self.settings.stacks is True:
-                self.say(f"stacks are not sampled: {error}")
+        self._told_by_cuda(self._cuda.begin(self._xla_has_devices()))
+        if self._cuda.pending:
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=self._watch_for_cuda, name="xprof_py cuda", daemon=True).start()
 
-    def _begin_probe(self) -> None:
-        if not self._host.running or self.settings.probe is False:
-            return
-        try:
-            planned = self.settings.probe_plan(settled_rank(os.environ), os.environ)
-            if isinstance(planned, str):
-                self._collectors["probe"] = {"used": False, "why": planned}
-                return
-            self._prober.start(planned)
-            self._collectors["probe"] = {"used": True, "token": planned.token}
-        except Exception as error:
-            self._collectors["probe"] = {"used": False, "why": "could not start", "error": str(error)}
-            self.say(f"clocks are not probed: {error}")
+    def _watch_for_cuda(self) -> None:
+        while self._cuda.pending and self.state == "recording" and not self._host_stopped.wait(CUDA_POLL_S):
+            with self._lock:
+                self._try_cuda()
 
-    def _end_probe(self) -> None:
-        if not self._prober.running:
-            return
-        try:
-            report = self._prober.stop()
-        except Exception as error:
-            self.say(f"the clock prober did not stop cleanly: {error}")
-            return
-        # Where nobody asked for it, a host that does not answer is no news for the terminal.
-        for text in complaints(report):
-            self.say(text, "warning" if self.settings.probe is True else "info")
-        about = ("session", "port", "serve_error", "peers")
-        self._collectors["probe"].update({name: report[name] for name in about if name in report})
-        self.document["overhead"]["probe"] = {name: value for name, value in report.items() if name not in about}
+    def _try_cuda(self) -> None:
+        """With the lock held."""
+        if self.state == "recording" and self._host.running:
+            self._told_by_cuda(self._cuda.try_start(self._xla_has_devices()))
 
-    def _end_evidence(self) -> None:
-        self._gc.stop()
-        if self._collectors["gc"]["used"]:
-            self._collectors["gc"].update(
-                pauses=self._gc.pauses, recorded=self._gc.recorded, pause_s=round(self._gc.pause_ns / 1e9, 6)
-            )
-        if not self._stacks.running:
+    def _told_by_cuda(self, text: str | None) -> None:
+        self._collectors["cuda"] = self._cuda.entry
+        if self._cuda.running:
+            self._cuda.entry.setdefault("start", clock_pair())
+        if text:
+            self.say(text)
+
+    def _xla_has_devices(self) -> bool:
+        return self._xla.running and self._xla.has_devices
+
+    def _end_cuda(self) -> None:
+        self._cuda.pending = False
+        if not self._cuda.running:
             return
-        try:
-            totals = self._stacks.stop()
-        except Exception as error:
-            self.say(f"the stack sampler did not stop cleanly: {error}")
-            return
-        self.document["overhead"]["stacks"] = totals
-        if not totals.get("ended", True):
-            self.say("the stack sampler did not end within 2 s of being told to")
+        self._cuda.entry["stop"] = clock_pair()
+        totals, said = self._cuda.stop()
+        self.document["overhead"]["cuda"] = totals
+        for text in said:
+            self.say(text)
 
     def _start_xla(self) -> None:
         fence.prepare()
         try:
-            self._xla.start(os.fspath(self.folder.root))
+            others = self._cuda.running or (self._cuda.pending and self._cuda.insists)
+            self._xla.start(os.fspath(self.folder.root), devices=not others)
         except Exception as error:
             self._collectors["xla"] = {"used": False, "why": "could not start", "error": str(error)}
             self.say(f"XLA is not profiled: {error}")
@@ -239,10 +231,14 @@ class Recording:
             "host_tracer_level": self.settings.host_tracer_level,
             "start": clock_pair(),
         }
+        if isinstance(self._xla, PjrtProfiler):
+            self._collectors["xla"]["plugin"] = self._xla.plugin
+        if self.when_xla_starts is not None:
+            self.when_xla_starts()
         _native.set_step_marker(self._xla.step_marker())
         self._limit_xla(self.settings.xla_limit_s, self._call_for_end_of_xla)
         tid = threading.get_native_id()
-        if tid in self._threads or (self._stacks.running and tid == threading.main_thread().native_id):
+        if tid in self._threads or (self._side.samples_stacks and tid == threading.main_thread().native_id):
             # The program's devices came up late: this thread's first span lies before XLA's session. The main thread is
             # sampled even if it never has one.
             self._xla.mark_thread(tid)
@@ -314,7 +310,7 @@ class Recording:
                 self.document["capture"]["block_error"] = block_error
             if note:
                 self.say(note, "info")
-            if self._xla.running:
+            if self._xla.running or self._cuda.running:
                 self._drain(drain_timeout_s)
         finally:
             # A signal handler may raise out of the wait above; the files are written all the same.
@@ -399,16 +395,16 @@ class Recording:
         self._done, self._host_stopped = threading.Event(), threading.Event()
         self.state = "abandoned"
         self.when_xla_is_due = None
-        self._xla_pending = False
+        self._xla_pending = self._cuda.pending = self._cuda.running = False
         self._compiles.mute()
-        self._gc.stop()
+        self._side.abandon()
         self._done.set()
 
     def _stop_host(self) -> None:
         if not self._host.running:
             return
-        self._end_evidence()
-        self._end_probe()
+        self._side.stop()
+        self._end_cuda()
         try:
             self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)
         except Exception as error:
@@ -440,7 +436,7 @@ class Recording:
             self._collectors["xla"]["why"] = "the program's devices never came up" if imported else "no JAX"
         self._end_xla("stopping")
         self._compiles.stop()
-        self._host_stopped.wait(RECORDER_STOP_TIMEOUT_S + 1)
+        self._host_stopped.wait(RECORDER_STOP_TIMEOUT_S + CUDA_STOP_TIMEOUT_S + 1)
         self._stop_host()
         _native.set_step_marker(None)
         _native.set_thread_hook(None)
@@ -448,6 +444,7 @@ class Recording:
         if self.when_host_stopped is not None:
             self.when_host_stopped()
         self._settle()
+        self._keep_programs()
         with self._lock:
             self.document["versions"] = versions()
         if "xplane" not in self.document["files"]:
@@ -501,6 +498,29 @@ class Recording:
                 self._collectors["xla"]["note"] = result.note
             if not result.reaches_end:
                 self.document["drained"] = False
+
+    def _keep_programs(self) -> None:
+        """Where GPUs were recorded the compiled programs say what the kernels are of."""
+        if not self._collectors.get("cuda", {}).get("used"):
+            return
+        found: dict[str, Any] = {"used": False, "why": "the program has none that JAX knows of"}
+        try:
+            self._programs.take_all()
+            if len(self._programs):
+                content = self._programs.xspace()
+                self.document["files"]["programs"] = self.folder.write_programs(content)
+                found = {"used": True, "count": len(self._programs), "bytes": len(content)}
+        except Exception as error:
+            found = {"used": False, "why": "lost", "error": str(error)}
+            self.say(f"the compiled programs are lost: {error}")
+        if self._programs.failed:
+            found["failed"] = self._programs.failed
+            self.say(f"JAX did not tell its compiled programs, {self._programs.failed} times asked", "info")
+        if self._programs.left_out:
+            found["left_out"] = self._programs.left_out
+            self.say(f"{self._programs.left_out} compiled programs are left out: they are larger than all may be")
+        with self._lock:
+            self._collectors["programs"] = found
 
     def _account_host(self) -> None:
         totals = self._host_totals

@@ -13,8 +13,9 @@ Fields (JSON; absent or null where nothing is known):
     clock_domain                of processes with one CLOCK_REALTIME: the boot_id, or what XPROF_PY_CLOCK_DOMAIN says
     hostname, boot_id, pid, ppid, command, versions {xprof_py, python, jax, jaxlib}
     capture                     mode (whole, steps, flight_recorder), steps [first, last), started_at_step,
-                                budget_bytes, model_flops_per_token, block_error; of a flight recorder what it was
-                                told: seconds, slow_step, on_exception, on_signal, snapshots
+                                budget_bytes, model_flops_per_token, step_pattern (ranges that are steps),
+                                block_error; level, categories: the filter of annotations in the settings; of a flight
+                                recorder what it was told: seconds, slow_step, on_exception, on_signal, snapshots
     flight                      of a flight recorder: slow_steps, slow_steps_without_snapshot, snapshots [{name, about,
                                 error, events, bytes}], refused (past the limit)
     snapshot                    in the run file of a snapshot: its name and about {reason: "signal", "exception", "slow
@@ -23,12 +24,19 @@ Fields (JSON; absent or null where nothing is known):
                                 stop is after the drain: device work launched before it has ended, if drained
     drained                     whether all work in flight was waited for; null without XLA's profiler
     collectors                  host, xla, compiles, gc, stacks, cuda, ...: {used, why, error, note, ...}; xla.start and
-                                xla.stop are as start and stop above: XLA may begin later and, at its limit, end
-                                earlier; drained is about its end. probe: token (given, derived), session (its random
-                                number, under which other hosts' shards know it), port (0: answers nobody),
-                                serve_error, peers [{address, error, sent, answered}].
-                                stacks: takes_gil, why frames could not be read from memory
-    files                       shard, xplane: names below RUN
+                                xla.stop, cuda.start and cuda.stop are as start and stop above: both may begin later,
+                                XLA may, at its limit, end earlier; drained is about its end. probe: token (given,
+                                derived), session (its random number, under which other hosts' shards know it), port
+                                (0: answers nobody), serve_error, peers [{address, error, sent, answered}].
+                                stacks: takes_gil, why frames could not be read from memory.
+                                cuda: chosen (why it has the devices), library, version, shared (CUPTI with others),
+                                holder (who had CUPTI before), os_threads (calls tell their thread), clock_offset_ns (of
+                                CUPTI's clock to CLOCK_REALTIME, within clock_width_ns), notes (what CUPTI refused).
+                                programs (where cuda is used): count, bytes, failed (times that JAX did not answer),
+                                left_out (past the limit). xla.plugin: the PJRT plugin {path, major, minor} whose
+                                profiler it was, absent where JAX's was. power: period_ms, devices [{index (NVML's),
+                                ordinal (CUDA's, null: not certain), uuid, name, power_limit_mw, lost}]
+    files                       shard, xplane, programs: names below RUN
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,
@@ -37,7 +45,12 @@ Fields (JSON; absent or null where nothing is known):
                                 cost_ns (CPU time, with that of such threads to stop and go on), held_ns and
                                 longest_hold_ns (of the GIL), threads, threads_left_out; probe:
                                 cpu_ns of wall_ns, postponed (bursts, to stay within its share), served, and packets
-                                ignored: malformed, bad_token, replayed, late, rate_limited (null: not known)
+                                ignored: malformed, bad_token, replayed, late, rate_limited (null: not known); cuda:
+                                activities, calls, graph_nodes that were read, dropped (by CUPTI), buffers_refused,
+                                cut_buffers, no_memory, unknown_kinds, clamped, ranges_refused, late_ranges, cpu_ns; or
+                                ended: false where CUPTI did not give them back in time; power: looks, postponed (to
+                                stay within its share), failed_calls, cpu_ns of wall_ns, of it open_cpu_ns for NVML's
+                                own start
     observer                    what steps took before, inside and after a capture of some steps: {name, before_ns,
                                 inside_ns, after_ns}, each at most 64 times from a step's start to the next one's;
                                 after: from when the files were written. null for a whole block

@@ -2,6 +2,7 @@
 
     RUN/run/<rank>-<pid>.json                       the run file
     RUN/shards/<rank>-<pid>.xpr                     the recorder's shard
+    RUN/programs/<rank>-<pid>.hlo.pb                compiled programs, where GPUs were recorded without XLA's profiler
     RUN/plugins/profile/<session>/<rank>.xplane.pb  XLA's profile
     RUN/snapshots/<name>/                           a flight recorder's snapshots, each with a run file and a shard
 
@@ -59,6 +60,10 @@ class RunFolder:
     @property
     def shard_name(self) -> str:
         return f"shards/{self._label}-{self.pid}.xpr"
+
+    @property
+    def programs_name(self) -> str:
+        return f"programs/{self._label}-{self.pid}.hlo.pb"
 
     @property
     def run_file_name(self) -> str:
@@ -134,6 +139,13 @@ class RunFolder:
             _write_whole(self.root / self.xplane_name, content)
         return self.xplane_name
 
+    def write_programs(self, content: bytes) -> str:
+        """Write the compiled programs whole and return the file's name below RUN. Raises OSError."""
+        path = self.root / self.programs_name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(path, content)
+        return self.programs_name
+
     def adopt_xplane(self, since_ns: int) -> str | None:
         """Give a profile that JAX itself exported into the session's folder its place; its name, None if there is none.
 
@@ -156,7 +168,7 @@ class RunFolder:
         """Copy what was recorded in TMPDIR to RUN, the run file last, and remove the copy here. Raises OSError."""
         if not self.staged:
             return
-        names = [self.shard_name, self.xplane_name]
+        names = [self.shard_name, self.xplane_name, self.programs_name]
         names += [str(p.relative_to(self.root)) for p in sorted(self.root.glob("snapshots/**/*")) if p.is_file()]
         names.append(self.run_file_name)
         for name in names:
@@ -208,7 +220,11 @@ class RunFolder:
             files = document.get("files")
             for file in files.values() if isinstance(files, dict) else ():
                 # A run file is a file like any other: it does not get to name what lies outside RUN.
-                if isinstance(file, str) and file.startswith(("shards/", "plugins/profile/")) and ".." not in file:
+                if (
+                    isinstance(file, str)
+                    and file.startswith(("shards/", "programs/", "plugins/profile/"))
+                    and ".." not in file
+                ):
                     self.place.remove(file)
                     self.place.remove(f"{file}.rings")
                     self.place.remove_numbered(f"{file}.", ".segment")

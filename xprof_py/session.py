@@ -16,23 +16,23 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from xprof_py import _native
+from xprof_py.collectors import cuda as cuda_activity
+from xprof_py.collectors import power as power_sampling
 from xprof_py.collectors import stacks as stack_sampling
+from xprof_py.collectors.pjrt import loaded_plugins
 from xprof_py.collectors.xla import busy, is_importable
-from xprof_py.config import Choice, Settings, load_settings
+from xprof_py.config import Backend, Choice, Settings, load_settings
 from xprof_py.errors import CaptureError, UsageError
 from xprof_py.messages import remember_place, warn
 from xprof_py.observer import Stage, StepTimes
 from xprof_py.places import REACH_TIMEOUT_S, is_far, within
 from xprof_py.rank import settled_rank
-from xprof_py.recording import NOT_BUILT, Recording
+from xprof_py.recording import Recording
 from xprof_py.run_folder import RunFolder
 from xprof_py.window import Action, CaptureWindow, Phase
 
 # A program that is being interrupted wants to end: the work in flight gets this long.
 INTERRUPTED_DRAIN_S = 2.0
-
-# Collectors of this version that a capture can be told to use.
-_BUILT = ("xla", "stacks", "probe")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,7 +46,7 @@ def capture(
     stacks: Choice = "auto",
     power: Choice = "auto",
     probe: Choice = "auto",
-    backend: Choice = "auto",
+    backend: Backend = "auto",
     budget_bytes: int | None = None,
     overwrite: bool = False,
 ) -> Capture:
@@ -63,17 +63,26 @@ def capture(
             last, the block goes on unrecorded. None: the whole block.
         xla: XLA's profiler. "auto" uses it if the program uses JAX: it starts at once where JAX has its devices,
             else at the first compile or step after the program brought them up, never bringing them up itself; where
-            JAX is not even imported at the start, at the first step after it was. A trace of the program's own is
+            JAX is not even imported at the start, at the first step after it was. A program without JAX that has
+            loaded a PJRT plugin (torch_xla's, libtpu) is profiled by the plugin. A trace of the program's own is
             left alone and costs the capture its XLA part. True makes a missing JAX or a running trace an error. After
             XPROF_PY_XLA_LIMIT_S (600) it stops and annotations go on: XLA keeps all events in memory.
         stacks: sample the Python stacks of the launching threads, up to 100 times a second and at a cost of at most
             0.2 % of one core, as evidence for what no annotation explains. "auto": yes, where this Python allows it;
             True makes it an error where it does not.
+        power: sample power, energy, clocks and temperature of the NVIDIA GPUs that the process sees, every
+            XPROF_PY_POWER_PERIOD_MS (100), at no more than 1 % of one core. "auto": where NVML is installed; True makes
+            it an error where it is not, or has no device to ask, which is found out before the block.
         probe: exchange time stamps with the job's other hosts over UDP, which puts their clocks on one axis, at less
             than 0.1 % of one core. Process 0 answers at XPROF_PY_PROBE_ADDRESS (host:port), else at port 9473 of the
             coordinator's host. "auto": where the job has several processes on several hosts and an address is known;
             True asks whatever the number of hosts, and makes it an error where no address is known.
-        cuda, power, backend: not available in this version; True is an error.
+        cuda: collect what NVIDIA GPUs do (kernels, copies, waits, graphs, the calls that launch them) through CUPTI.
+            "auto": where the program uses CUDA, from when it does, and ``backend`` does not give the devices to XLA.
+            True begins at once; a missing driver or CUPTI, or another tool that holds it, is an error at entry.
+        backend: who has the devices. "cupti": this package's own collector, as ``cuda=True``; XLA's profiler, if
+            used, then records the host alone. "xla": XLA's profiler. "auto": XLA's where JAX runs on the GPU, since
+            it names the op of each kernel, else CUPTI; the run file says which and why.
         budget_bytes: most bytes of this process's shard; None: XPROF_PY_BUDGET_BYTES, [tool.xprof_py], 1 GiB.
         overwrite: replace what an earlier capture left in RUN; otherwise RUN in use is an error.
 
@@ -91,9 +100,10 @@ def capture(
     return Capture(
         os.fspath(path),
         _step_range(steps),
-        {"xla": xla, "cuda": cuda, "stacks": stacks, "power": power, "probe": probe, "backend": backend},
+        {"xla": xla, "cuda": cuda, "stacks": stacks, "power": power, "probe": probe},
         budget_bytes,
         overwrite,
+        backend,
     )
 
 
@@ -107,15 +117,19 @@ class Capture:
         collectors: dict[str, Choice],
         budget_bytes: int | None,
         overwrite: bool,
+        backend: Backend = "auto",
     ) -> None:
         for name, value in collectors.items():
             if not (isinstance(value, bool) or value == "auto"):
                 raise UsageError(f'{name} = {value!r}: wants True, False or "auto"')
+        if backend not in ("auto", "cupti", "xla"):
+            raise UsageError(f'backend = {backend!r}: wants "auto", "cupti" or "xla"')
         if not isinstance(path, str) or not path:
             raise UsageError("capture wants the path of a run folder as text")
         self.path = path if "://" in path else os.path.abspath(os.path.expanduser(path))
         self._steps = steps
         self._collectors = collectors
+        self._backend = backend
         self._budget_bytes = budget_bytes
         self._overwrite = overwrite
         self._entered: list[_OpenCapture | None] = []
@@ -209,6 +223,9 @@ class Capture:
             "steps": None if self._steps is None else list(self._steps),
             "budget_bytes": settings.budget_bytes,
             "model_flops_per_token": settings.model_flops_per_token,
+            "step_pattern": settings.step_pattern,
+            "level": settings.level,
+            "categories": None if settings.categories is None else list(settings.categories),
         }
 
     def _settings(self) -> Settings:
@@ -216,26 +233,31 @@ class Capture:
             directory = Path.cwd()
         except OSError:
             directory = Path("/")
-        given: dict[str, object] = {"budget_bytes": self._budget_bytes}
-        for name in _BUILT:
-            wanted = self._collectors[name]
+        backend = None if self._backend == "auto" else self._backend
+        given: dict[str, object] = {"budget_bytes": self._budget_bytes, "backend": backend}
+        for name, wanted in self._collectors.items():
             given[name] = None if wanted == "auto" else wanted
         return load_settings(given, os.environ, directory)
 
     def _claimed(self, settings: Settings) -> Recording:
         """The recording in a folder that is ours now; every configuration error is raised here."""
-        absent = tuple(name for name in self._collectors if name not in _BUILT)
-        for name in absent:
-            if self._collectors[name] is True:
-                raise CaptureError(f"{name}=True: {NOT_BUILT}")
         if settings.xla is True:
-            if not is_importable():
-                raise CaptureError("xla=True: JAX is not installed here")
+            if not is_importable() and not loaded_plugins():
+                raise CaptureError("xla=True: JAX is not installed here, and no PJRT plugin with a profiler is loaded")
             reason = busy()
             if reason:
                 raise CaptureError(f"xla=True: {reason}")
+        if cuda_activity.insists(settings.cuda, settings.backend):
+            if settings.cuda is False or settings.backend == "xla":
+                raise UsageError(f"cuda={settings.cuda!r} and backend={settings.backend!r}: they exclude each other")
+            reason = cuda_activity.unavailable()
+            if reason:
+                asked = "cuda=True" if settings.cuda is True else 'backend="cupti"'
+                raise CaptureError(f"{asked}: {reason}")
         if settings.stacks is True and stack_sampling.unavailable():
             raise CaptureError(f"stacks=True: {stack_sampling.unavailable()}")
+        if settings.power is True and (reason := power_sampling.unavailable()):
+            raise CaptureError(f"power=True: {reason}")
         if settings.probe is True:
             planned = settings.probe_plan(settled_rank(os.environ), os.environ)
             if isinstance(planned, str):
@@ -244,7 +266,7 @@ class Capture:
         def claim() -> Recording:
             rank = settled_rank(os.environ)
             folder = RunFolder(self.path, settings.session, rank, settings.xla is not False)
-            recording = Recording(folder, settings, self._chosen(settings), absent)
+            recording = Recording(folder, settings, self._chosen(settings))
             try:
                 folder.claim(self._overwrite, recording.document)
             except OSError as error:
@@ -272,6 +294,7 @@ class _OpenCapture:
             _slot.release()
             return
         self.recording.when_xla_is_due = self._step_listener_on
+        self.recording.when_xla_starts = _slot.go_first
         if self._window.begin() is Action.START:
             self.recording.start()
         if self._steps is not None or self.recording.awaits_devices():
@@ -432,6 +455,25 @@ class _Slot:
                 self._taken, self._open = False, None
                 self._closing = opened.recording if opened.recording.is_open else None
 
+    def go_first(self) -> None:
+        """XLA runs now: at the interpreter's end JAX takes its devices down, and the capture is to end before that."""
+        atexit.unregister(self.at_exit)
+        atexit.register(self.at_exit)
+
+    def end_open(self, kind: type[BaseException] | None) -> None:
+        opened = self._open
+        if opened is not None:
+            opened.close(kind)
+
+    def try_xla(self) -> None:
+        opened = self._open
+        if opened is not None:
+            opened.recording.try_xla()
+
+    def collects(self, collector: str) -> bool:
+        opened = self._open
+        return opened is not None and bool(opened.recording.document_now()["collectors"].get(collector, {}).get("used"))
+
     def at_exit(self) -> None:
         """The interpreter ends: stop what is open, and give files a bounded time."""
         opened = self._open
@@ -454,6 +496,21 @@ class _Slot:
 
 
 _slot = _Slot()
+
+
+def end_open_capture(kind: type[BaseException] | None) -> None:
+    """End the capture that is open, if any; ``kind``: of what ends it, KeyboardInterrupt for one in a hurry."""
+    _slot.end_open(kind)
+
+
+def collects(collector: str) -> bool:
+    """Whether a capture is open that uses ``collector`` by now."""
+    return _slot.collects(collector)
+
+
+def try_xla_now() -> None:
+    """JAX may have been imported: an open capture listens to its compiles now, and starts XLA's profiler at one."""
+    _slot.try_xla()
 
 
 def _raise_later(error: BaseException) -> None:

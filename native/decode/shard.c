@@ -110,8 +110,28 @@ struct sink {
     struct xpr_shard_events e;
     struct piece piece;
     size_t begin, end; /* rows of the line */
+    int64_t last_ps;   /* start of the row before `end`; with none, or in an unsorted line, INT64_MIN */
     bool unsorted;
 };
+
+INLINE struct sink sink_of(const struct xpr_shard_events *out, const struct line *line, struct piece piece) {
+    size_t end = line->begin + line->rows;
+    int64_t last_ps = line->rows && !line->unsorted ? out->start_ps[end - 1] : INT64_MIN;
+    return (struct sink){*out, piece, line->begin, end, last_ps, line->unsorted};
+}
+
+/* to_ps of both ends of a span that lie on the known piece and near its tick: then nothing is cut off. */
+INLINE bool both_ps(const struct piece *piece, uint64_t start, uint64_t end, int64_t *start_ps, int64_t *end_ps) {
+    if (__builtin_expect(start < piece->low || end > piece->high || start > end, 0)) return false;
+    const double near_ps = 2251799813685248.0; /* 2^51, as in nearest */
+    const double unit = 6755399441055744.0;
+    double to_start = (double)(int64_t)(start - piece->tick) * piece->ps_per_tick;
+    double to_end = (double)(int64_t)(end - piece->tick) * piece->ps_per_tick;
+    if (__builtin_expect(!(fabs(to_start) < near_ps && fabs(to_end) < near_ps), 0)) return false;
+    *start_ps = (int64_t)((uint64_t)piece->at_ps + (uint64_t)(int64_t)(to_start + unit - unit));
+    *end_ps = (int64_t)((uint64_t)piece->at_ps + (uint64_t)(int64_t)(to_end + unit - unit));
+    return true;
+}
 
 INLINE uint64_t word_of(const uint8_t *slot, unsigned i) {
     uint64_t word;
@@ -123,19 +143,27 @@ INLINE uint64_t word_of(const uint8_t *slot, unsigned i) {
 INLINE void add(struct sink *s, struct xpr_shard_events *out, struct line *line, const struct xpr_tick_map *map,
                 const uint8_t *slot, uint64_t word, size_t number) {
     uint64_t start = word_of(slot, 0), duration = word_of(slot, 1);
-    bool is_open = duration == XPR_DURATION_OPEN, is_past = word >> 40 & XPR_EVENT_PAST;
-    int64_t start_ps = to_ps(&s->piece, map, start), end_ps = start_ps;
-    if (__builtin_expect(!is_open && !is_past, 1)) end_ps = to_ps(&s->piece, map, start + duration);
-    if (__builtin_expect(is_past, 0)) start_ps = (int64_t)((uint64_t)start_ps - duration * 1000u);
-    int64_t duration_ps = is_open ? INT64_MAX : (int64_t)((uint64_t)end_ps - (uint64_t)start_ps);
+    int64_t start_ps, end_ps, duration_ps;
+    if (__builtin_expect(!(word >> 40 & XPR_EVENT_PAST) && duration != XPR_DURATION_OPEN &&
+                             both_ps(&s->piece, start, start + duration, &start_ps, &end_ps), 1)) {
+        duration_ps = (int64_t)((uint64_t)end_ps - (uint64_t)start_ps);
+    } else {
+        bool is_open = duration == XPR_DURATION_OPEN, is_past = word >> 40 & XPR_EVENT_PAST;
+        end_ps = start_ps = to_ps(&s->piece, map, start);
+        if (!is_open && !is_past) end_ps = to_ps(&s->piece, map, start + duration);
+        if (is_past) start_ps = (int64_t)((uint64_t)start_ps - duration * 1000u);
+        duration_ps = is_open ? INT64_MAX : (int64_t)((uint64_t)end_ps - (uint64_t)start_ps);
+        s->e.open += is_open;
+    }
     if (end_ps > s->e.end_ps) s->e.end_ps = end_ps;
-    s->e.open += is_open;
     s->e.with_arguments += word >> 48 != 0;
 
     size_t at = s->end;
-    if (at > s->begin && !s->unsorted && s->e.start_ps[at - 1] >= start_ps) {
+    if (s->last_ps >= start_ps && !s->unsorted && at > s->begin) {
         at = insert(out, line, at, start_ps, duration_ps);
         s->unsorted = line->unsorted;
+    } else {
+        s->last_ps = start_ps;
     }
     s->end++;
     uint32_t name = (uint32_t)word;
@@ -165,7 +193,7 @@ static void end_event(struct xpr_shard_events *out, struct line *lines, const st
         return;
     }
     struct line *line = &lines[event.line];
-    struct sink s = {*out, {.low = 1}, line->begin, line->begin + line->rows, line->unsorted};
+    struct sink s = sink_of(out, line, (struct piece){.low = 1});
     add(&s, out, line, map, event.slot, event.word, event.number);
     line->rows++;
     *out = s.e;
@@ -184,7 +212,7 @@ static void add_all(struct xpr_shard_events *out, struct line *lines, const stru
         if (i == n) continue;
         end_event(out, lines, map, event, number + i - event.number);
         struct line *line = &lines[runs[r].line];
-        struct sink s = {*out, piece, line->begin, line->begin + line->rows, line->unsorted};
+        struct sink s = sink_of(out, line, piece);
         size_t begun = i;
         uint64_t word = word_of(bytes + i * 32, 2);
         while (++i < n) {
@@ -247,8 +275,7 @@ void xpr_shard_events_free(struct xpr_shard_events *e) {
     memset(e, 0, sizeof *e);
 }
 
-/* A column for free(). Large ones ask for large pages: a page fault for every 4 KiB takes as long as all the rest. */
-static void *new_column(size_t rows, size_t width) {
+void *xpr_new_column(size_t rows, size_t width) {
     const size_t page = 2 << 20;
     size_t bytes = rows * width;
     if (bytes < 4 * page) return malloc(bytes);
@@ -273,11 +300,11 @@ int xpr_decode_shard_events(const struct xpr_slot_run *runs, size_t run_count, s
         begin += places[l].rows;
         places[l].rows = 0;
     }
-    out->start_ps = new_column(slots + 1, sizeof *out->start_ps);
-    out->duration_ps = new_column(slots + 1, sizeof *out->duration_ps);
-    out->first = new_column(slots + 1, sizeof *out->first);
-    out->name = new_column(slots + 1, sizeof *out->name);
-    out->kind = new_column(slots + 1, 1);
+    out->start_ps = xpr_new_column(slots + 1, sizeof *out->start_ps);
+    out->duration_ps = xpr_new_column(slots + 1, sizeof *out->duration_ps);
+    out->first = xpr_new_column(slots + 1, sizeof *out->first);
+    out->name = xpr_new_column(slots + 1, sizeof *out->name);
+    out->kind = xpr_new_column(slots + 1, 1);
     out->line_rows = calloc(lines + 1, sizeof *out->line_rows);
     out->line_unsorted = calloc(lines + 1, 1);
     out->name_used = calloc(names + 1, 1);

@@ -51,6 +51,9 @@ int xpr_decode_shard_events(const struct xpr_slot_run *runs, size_t run_count, s
                             size_t names, struct xpr_shard_events *events);
 void xpr_shard_events_free(struct xpr_shard_events *events);
 
+/* A column for free(); NULL: no memory. Large ones ask for large pages: a page fault for every 4 KiB takes as long as all the rest. */
+void *xpr_new_column(size_t rows, size_t width);
+
 /* The checksum of a structure of `words` 64-bit words, of which word `own` is taken as 0. */
 uint64_t xpr_shard_checksum(const uint8_t *bytes, size_t words, size_t own);
 

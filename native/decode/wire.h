@@ -76,6 +76,25 @@ static inline bool xpr_wire_long_varint(xpr_wire *w, uint64_t *value) {
     return xpr_wire_fail(w, w->at, "a number of more than ten bytes");
 }
 
+/* A number of up to eight bytes of which eight may be read; returns what follows it, or NULL where it is longer. Whether
+ * it ends inside its message is for the caller to see. */
+static inline const uint8_t *xpr_wire_quick_varint(const uint8_t *at, uint64_t *value) {
+    if (*at < 0x80) {
+        *value = *at;
+        return at + 1;
+    }
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint64_t word;
+    memcpy(&word, at, 8);
+    uint64_t last = ~word & UINT64_C(0x8080808080808080);
+    if (!last) return NULL;
+    *value = xpr_sevens(word & ((last & -last) - 1));
+    return at + (__builtin_ctzll(last) >> 3) + 1;
+#else
+    return NULL;
+#endif
+}
+
 static inline bool xpr_wire_varint(xpr_wire *w, uint64_t *value) {
     if (w->at != w->end && *w->at < 0x80) {
         *value = *w->at++;

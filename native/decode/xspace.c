@@ -1,7 +1,5 @@
 #include "decode/xspace_reader.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,236 +17,11 @@ static const xpr_column_spec aggregated_columns[] = {{"event", 'q'}, {"occurrenc
 
 typedef xpr_xspace_reader decoder;
 
-static bool no_memory(decoder *d, const uint8_t *at) {
-    d->failure.at = at;
-    d->failure.reason = XPR_OUT_OF_MEMORY;
-    return false;
-}
-
 static bool append_string(decoder *d, xpr_wire *w, xpr_strings *strings) {
     const uint8_t *bytes;
     size_t length;
     if (!xpr_wire_bytes(w, &bytes, &length)) return false;
-    return xpr_strings_append(strings, bytes, length) || no_memory(d, bytes);
-}
-
-static bool number(decoder *d, xpr_dictionary *dictionary, const uint8_t *bytes, size_t length, int32_t *result) {
-    *result = xpr_dictionary_number(dictionary, bytes, length);
-    return *result >= 0 || no_memory(d, bytes);
-}
-
-/* A row for an id that the plane uses without describing it. */
-static bool missing_name(decoder *d, xpr_dictionary *dictionary, const uint8_t *at, uint64_t id, int32_t *name) {
-    char text[24];
-    if (d->of_slice) {
-        d->failure.at = at;
-        d->failure.reason = "a name that no slice may add";
-        return false;
-    }
-    int length = snprintf(text, sizeof text, "#%" PRId64, (int64_t)id);
-    *name = xpr_dictionary_number(dictionary, (const uint8_t *)text, (size_t)length);
-    return *name >= 0 || no_memory(d, at);
-}
-
-static bool add_stat_metadata(decoder *d, const uint8_t *at, uint64_t id, int32_t name, uint8_t live, int32_t *row) {
-    xpr_table *table = &d->space->stat_metadata;
-    int32_t before;
-    if (table->count >= INT32_MAX || !xpr_table_room(table)) return no_memory(d, at);
-    *row = (int32_t)table->count;
-    xpr_i32(table, XPR_STAT_METADATA_PLANE)[*row] = d->plane;
-    xpr_i64(table, XPR_STAT_METADATA_ID)[*row] = (int64_t)id;
-    xpr_i32(table, XPR_STAT_METADATA_NAME)[*row] = name;
-    xpr_i32(table, XPR_STAT_METADATA_TEXT)[*row] = -1;
-    xpr_u8(table, XPR_STAT_METADATA_LIVE)[*row] = live;
-    if (!xpr_id_map_set(&d->stat_ids, id, *row, &before)) return no_memory(d, at);
-    if (before >= 0) xpr_u8(table, XPR_STAT_METADATA_LIVE)[before] = XPR_REPLACED;
-    table->count++;
-    return true;
-}
-
-static bool add_event_metadata(decoder *d, const uint8_t *at, uint64_t id, int32_t name, uint8_t live, int32_t *row) {
-    xpr_table *table = &d->space->event_metadata;
-    int32_t before;
-    if (table->count >= INT32_MAX || !xpr_table_room(table)) return no_memory(d, at);
-    *row = (int32_t)table->count;
-    xpr_i32(table, XPR_EVENT_METADATA_PLANE)[*row] = d->plane;
-    xpr_i64(table, XPR_EVENT_METADATA_ID)[*row] = (int64_t)id;
-    xpr_i32(table, XPR_EVENT_METADATA_NAME)[*row] = name;
-    xpr_u8(table, XPR_EVENT_METADATA_LIVE)[*row] = live;
-    if (!xpr_id_map_set(&d->event_ids, id, *row, &before)) return no_memory(d, at);
-    if (before >= 0) xpr_u8(table, XPR_EVENT_METADATA_LIVE)[before] = XPR_REPLACED;
-    table->count++;
-    return true;
-}
-
-static bool stat_metadata_row(decoder *d, const uint8_t *at, uint64_t id, int32_t *row) {
-    *row = xpr_id_map_row(&d->stat_ids, id);
-    if (*row >= 0 && xpr_u8(&d->space->stat_metadata, XPR_STAT_METADATA_LIVE)[*row] == XPR_LIVE) return true;
-    d->space->stats_without_metadata++;
-    if (*row >= 0) return true;
-    int32_t name;
-    return missing_name(d, &d->space->stat_names, at, id, &name) &&
-           add_stat_metadata(d, at, id, name, XPR_MISSING, row);
-}
-
-/* The name of a stat's metadata as a text value. */
-static bool referenced_text(decoder *d, const uint8_t *at, uint64_t id, int64_t *text) {
-    int32_t row;
-    if (!stat_metadata_row(d, at, id, &row)) return false;
-    int32_t *known = &xpr_i32(&d->space->stat_metadata, XPR_STAT_METADATA_TEXT)[row];
-    if (*known < 0) {
-        const xpr_strings *names = &d->space->stat_names.strings;
-        int32_t name = xpr_i32(&d->space->stat_metadata, XPR_STAT_METADATA_NAME)[row];
-        int64_t start = names->offsets[name];
-        *known = xpr_dictionary_number(&d->space->texts, (const uint8_t *)names->bytes + start,
-                                       (size_t)(names->offsets[name + 1] - start));
-        if (*known < 0) return no_memory(d, at);
-    }
-    *text = *known;
-    return true;
-}
-
-static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) {
-    const uint8_t *start = w->at, *bytes = NULL;
-    uint64_t id = 0, bits = 0;
-    size_t length = 0;
-    uint32_t tag, set = 0; /* tag of the value that is set: the last one counts */
-    while (w->at != w->end) {
-        if (!xpr_wire_tag(w, &tag)) return false;
-        switch (tag) {
-        case XPR_TAG(1, XPR_VARINT):
-            if (!xpr_wire_varint(w, &id)) return false;
-            break;
-        case XPR_TAG(2, XPR_FIXED64):
-            if (!xpr_wire_fixed64(w, &bits)) return false;
-            set = tag;
-            break;
-        case XPR_TAG(3, XPR_VARINT):
-        case XPR_TAG(4, XPR_VARINT):
-        case XPR_TAG(7, XPR_VARINT):
-            if (!xpr_wire_varint(w, &bits)) return false;
-            set = tag;
-            break;
-        case XPR_TAG(5, XPR_LEN):
-        case XPR_TAG(6, XPR_LEN):
-            if (!xpr_wire_bytes(w, &bytes, &length)) return false;
-            set = tag;
-            break;
-        default:
-            if (!xpr_wire_skip(w, tag)) return false;
-        }
-    }
-    int32_t key, text;
-    uint8_t kind = XPR_NO_VALUE;
-    int64_t value = 0;
-    if (!stat_metadata_row(d, start, id, &key)) return false;
-    switch (set) {
-    case XPR_TAG(2, XPR_FIXED64):
-        kind = XPR_DOUBLE;
-        value = (int64_t)bits;
-        break;
-    case XPR_TAG(3, XPR_VARINT):
-        kind = XPR_UINT;
-        value = (int64_t)bits;
-        break;
-    case XPR_TAG(4, XPR_VARINT):
-        kind = XPR_INT;
-        value = (int64_t)bits;
-        break;
-    case XPR_TAG(5, XPR_LEN):
-        kind = XPR_TEXT;
-        if (!number(d, &d->space->texts, bytes, length, &text)) return false;
-        value = text;
-        break;
-    case XPR_TAG(6, XPR_LEN):
-        kind = XPR_BYTES;
-        value = (int64_t)length;
-        break;
-    case XPR_TAG(7, XPR_VARINT):
-        kind = XPR_TEXT;
-        if (!referenced_text(d, start, bits, &value)) return false;
-        break;
-    default:
-        break;
-    }
-    if (!xpr_table_room(table)) return no_memory(d, start);
-    size_t row = table->count++;
-    xpr_i64(table, XPR_STATS_OWNER)[row] = owner;
-    xpr_i32(table, XPR_STATS_KEY)[row] = xpr_i32(&d->space->stat_metadata, XPR_STAT_METADATA_NAME)[key];
-    xpr_u8(table, XPR_STATS_KIND)[row] = kind;
-    xpr_i64(table, XPR_STATS_VALUE)[row] = value;
-    if (table->width == XPR_PLACED_STATS_WIDTH)
-        xpr_i64(table, XPR_STATS_AT)[row] = kind == XPR_BYTES ? bytes - d->base : 0;
-    return true;
-}
-
-static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
-    xpr_xspace *space = d->space;
-    const uint8_t *start = w->at;
-    uint64_t id = 0, offset_ps = 0, duration_ps = 0, occurrences = 0;
-    bool aggregated = false;
-    uint32_t tag;
-    int64_t event = (int64_t)space->events.count;
-    uint64_t stats = 0;
-    while (w->at != w->end) {
-        xpr_wire inner;
-        if (!xpr_wire_tag(w, &tag)) return false;
-        switch (tag) {
-        case XPR_TAG(1, XPR_VARINT):
-            if (!xpr_wire_varint(w, &id)) return false;
-            break;
-        case XPR_TAG(2, XPR_VARINT):
-            if (!xpr_wire_varint(w, &offset_ps)) return false;
-            aggregated = false;
-            break;
-        case XPR_TAG(3, XPR_VARINT):
-            if (!xpr_wire_varint(w, &duration_ps)) return false;
-            break;
-        case XPR_TAG(4, XPR_LEN):
-            if (!xpr_xspace_enter(d, "stats", stats++) || !xpr_wire_inner(w, &inner) ||
-                !read_stat(d, &inner, event, &space->event_stats))
-                return false;
-            xpr_xspace_leave(d);
-            break;
-        case XPR_TAG(5, XPR_VARINT): /* one of offset_ps and num_occurrences is set, the later one */
-            if (!xpr_wire_varint(w, &occurrences)) return false;
-            aggregated = true;
-            offset_ps = 0;
-            break;
-        default:
-            if (!xpr_wire_skip(w, tag)) return false;
-        }
-    }
-    int32_t metadata = xpr_id_map_row(&d->event_ids, id);
-    if (metadata < 0 || xpr_u8(&space->event_metadata, XPR_EVENT_METADATA_LIVE)[metadata] == XPR_MISSING) {
-        space->events_without_metadata++;
-        int32_t name;
-        if (metadata < 0 && (!missing_name(d, &space->event_names, start, id, &name) ||
-                             !add_event_metadata(d, start, id, name, XPR_MISSING, &metadata) ||
-                             (!xpr_strings_append(&space->metadata_display_names, NULL, 0) && !no_memory(d, start))))
-            return false;
-    }
-    if (d->of_slice ? space->events.count == space->events.capacity : !xpr_table_room(&space->events))
-        return no_memory(d, start);
-    size_t row = space->events.count++;
-    xpr_i32(&space->events, XPR_EVENTS_LINE)[row] = line;
-    xpr_i32(&space->events, XPR_EVENTS_METADATA)[row] = metadata;
-    xpr_i64(&space->events, XPR_EVENTS_OFFSET)[row] = (int64_t)offset_ps;
-    xpr_i64(&space->events, XPR_EVENTS_DURATION)[row] = (int64_t)duration_ps;
-    if (aggregated) {
-        if (!xpr_table_room(&space->aggregated)) return no_memory(d, start);
-        size_t at = space->aggregated.count++;
-        xpr_i64(&space->aggregated, XPR_AGGREGATED_EVENT)[at] = (int64_t)row;
-        xpr_i64(&space->aggregated, XPR_AGGREGATED_OCCURRENCES)[at] = (int64_t)occurrences;
-    }
-    return true;
-}
-
-bool xpr_xspace_read_event(decoder *d, xpr_wire *w, int32_t line, uint64_t index) {
-    xpr_wire inner;
-    if (!xpr_xspace_enter(d, "events", index) || !xpr_wire_inner(w, &inner) || !read_event(d, &inner, line)) return false;
-    xpr_xspace_leave(d);
-    return true;
+    return xpr_strings_append(strings, bytes, length) || xpr_xspace_no_memory(d, bytes);
 }
 
 bool xpr_xspace_read_line_field(xpr_wire *w, uint32_t tag, xpr_line_head *head) {
@@ -273,7 +46,7 @@ bool xpr_xspace_read_line_field(xpr_wire *w, uint32_t tag, xpr_line_head *head) 
 bool xpr_xspace_add_line(decoder *d, const uint8_t *at, const xpr_line_head *head, size_t events) {
     xpr_xspace *space = d->space;
     size_t row = space->lines.count;
-    if (row >= INT32_MAX || !xpr_table_room(&space->lines)) return no_memory(d, at);
+    if (row >= INT32_MAX || !xpr_table_room(&space->lines)) return xpr_xspace_no_memory(d, at);
     xpr_i32(&space->lines, XPR_LINES_PLANE)[row] = d->plane;
     xpr_i64(&space->lines, XPR_LINES_ID)[row] = (int64_t)head->id;
     xpr_i64(&space->lines, XPR_LINES_TIMESTAMP)[row] = (int64_t)head->timestamp_ns;
@@ -283,7 +56,7 @@ bool xpr_xspace_add_line(decoder *d, const uint8_t *at, const xpr_line_head *hea
     space->lines.count++;
     return (xpr_strings_append(&space->line_names, head->name.bytes, head->name.length) &&
             xpr_strings_append(&space->line_display_names, head->display_name.bytes, head->display_name.length)) ||
-           no_memory(d, at);
+           xpr_xspace_no_memory(d, at);
 }
 
 static bool read_line(decoder *d, xpr_wire *w) {
@@ -329,8 +102,8 @@ static bool read_stat_metadata(decoder *d, xpr_wire *entry) {
         }
     }
     int32_t row, number_of_name;
-    return number(d, &d->space->stat_names, name.bytes, name.length, &number_of_name) &&
-           add_stat_metadata(d, start, key, number_of_name, XPR_LIVE, &row);
+    return xpr_xspace_number(d, &d->space->stat_names, name.bytes, name.length, &number_of_name) &&
+           xpr_xspace_add_stat_metadata(d, start, key, number_of_name, XPR_LIVE, &row);
 }
 
 static bool read_event_metadata(decoder *d, xpr_wire *entry) {
@@ -363,7 +136,7 @@ static bool read_event_metadata(decoder *d, xpr_wire *entry) {
                 break;
             case XPR_TAG(5, XPR_LEN):
                 if (!xpr_xspace_enter(d, "stats", stats++) || !xpr_wire_inner(&value, &inner) ||
-                    !read_stat(d, &inner, row_to_be, &d->space->metadata_stats))
+                    !xpr_xspace_read_stat(d, &inner, row_to_be, &d->space->metadata_stats))
                     return false;
                 xpr_xspace_leave(d);
                 break;
@@ -373,10 +146,10 @@ static bool read_event_metadata(decoder *d, xpr_wire *entry) {
         }
     }
     int32_t row, number_of_name;
-    return number(d, &d->space->event_names, name.bytes, name.length, &number_of_name) &&
-           add_event_metadata(d, start, key, number_of_name, XPR_LIVE, &row) &&
+    return xpr_xspace_number(d, &d->space->event_names, name.bytes, name.length, &number_of_name) &&
+           xpr_xspace_add_event_metadata(d, start, key, number_of_name, XPR_LIVE, &row) &&
            (xpr_strings_append(&d->space->metadata_display_names, display_name.bytes, display_name.length) ||
-            no_memory(d, start));
+            xpr_xspace_no_memory(d, start));
 }
 
 enum { LINES, EVENT_METADATA, STAT_METADATA, STATS, PLANE_FIELDS };
@@ -411,7 +184,7 @@ static bool room_for_plane(decoder *d) {
 }
 
 static bool read_plane_stat(decoder *d, xpr_wire *w) {
-    return read_stat(d, w, (int64_t)d->space->planes.count, &d->space->plane_stats);
+    return xpr_xspace_read_stat(d, w, (int64_t)d->space->planes.count, &d->space->plane_stats);
 }
 
 /* The plane's own scalars, and how many messages it holds of each of plane_fields, which are fields 3 to 6. */
@@ -443,22 +216,22 @@ static bool read_plane(decoder *d, xpr_wire *w) {
     xpr_text_field name = {NULL, 0};
     size_t counts[PLANE_FIELDS] = {0};
     if (!read_plane_head(d, *w, &id, &name, counts)) return false;
-    if (space->planes.count >= INT32_MAX || !room_for_plane(d)) return no_memory(d, start);
+    if (space->planes.count >= INT32_MAX || !room_for_plane(d)) return xpr_xspace_no_memory(d, start);
     d->plane = (int32_t)space->planes.count;
     d->of_plane[d->plane] = (xpr_plane_lines){.wire = *w};
     memset(&d->event_ids, 0, sizeof d->event_ids);
     memset(&d->stat_ids, 0, sizeof d->stat_ids);
     bool read = (xpr_id_map_init(&d->event_ids, counts[EVENT_METADATA]) &&
-                 xpr_id_map_init(&d->stat_ids, counts[STAT_METADATA])) || no_memory(d, start);
+                 xpr_id_map_init(&d->stat_ids, counts[STAT_METADATA])) || xpr_xspace_no_memory(d, start);
     read = read && each(d, *w, STAT_METADATA, read_stat_metadata) && each(d, *w, EVENT_METADATA, read_event_metadata) &&
            each(d, *w, STATS, read_plane_stat);
     d->of_plane[d->plane].event_ids = d->event_ids;
     d->of_plane[d->plane].stat_ids = d->stat_ids;
     d->planes++;
     if (!read) return false;
-    if (!xpr_table_room(&space->planes)) return no_memory(d, start);
+    if (!xpr_table_room(&space->planes)) return xpr_xspace_no_memory(d, start);
     xpr_i64(&space->planes, XPR_PLANES_ID)[space->planes.count++] = (int64_t)id;
-    return xpr_strings_append(&space->plane_names, name.bytes, name.length) || no_memory(d, start);
+    return xpr_strings_append(&space->plane_names, name.bytes, name.length) || xpr_xspace_no_memory(d, start);
 }
 
 bool xpr_xspace_each_line(decoder *d, bool (*read)(decoder *, xpr_wire *)) {
@@ -519,6 +292,7 @@ bool xpr_xspace_begin(decoder *d, xpr_xspace *space, const uint8_t *bytes, size_
     memset(d, 0, sizeof *d);
     d->space = space;
     d->base = bytes;
+    d->end = bytes + length;
     xpr_wire w = {bytes, bytes + length, &d->failure};
     return read_heads(d, &w);
 }

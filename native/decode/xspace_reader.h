@@ -1,4 +1,4 @@
-/* The XSpace decoder from within: what xspace.c and xspace_slices.c share. Readers of files use xspace.h.
+/* The XSpace decoder from within: what xspace.c, xspace_events.c and xspace_slices.c share. Readers of files use xspace.h.
  *
  * All of a file but its lines is read first: then lines can be read in any number of stretches, which need only what is
  * known by then.
@@ -29,7 +29,7 @@ typedef struct {
 
 typedef struct {
     xpr_xspace *space;
-    const uint8_t *base;
+    const uint8_t *base, *end; /* the whole file, of a slice's reader too */
     xpr_failure failure;
     xpr_place place;
     xpr_plane_lines *of_plane; /* owned */
@@ -58,6 +58,16 @@ bool xpr_xspace_begin(xpr_xspace_reader *d, xpr_xspace *space, const uint8_t *by
 /* Call `read` for the message of every line, in order. */
 bool xpr_xspace_each_line(xpr_xspace_reader *d, bool (*read)(xpr_xspace_reader *, xpr_wire *));
 void xpr_xspace_end(xpr_xspace_reader *d);
+
+/* xspace_events.c. Metadata of the plane being read: the row that is added. A stat whose message `w` is, into `table`. */
+bool xpr_xspace_no_memory(xpr_xspace_reader *d, const uint8_t *at); /* false */
+bool xpr_xspace_number(xpr_xspace_reader *d, xpr_dictionary *dictionary, const uint8_t *bytes, size_t length,
+                       int32_t *result);
+bool xpr_xspace_add_stat_metadata(xpr_xspace_reader *d, const uint8_t *at, uint64_t id, int32_t name, uint8_t live,
+                                  int32_t *row);
+bool xpr_xspace_add_event_metadata(xpr_xspace_reader *d, const uint8_t *at, uint64_t id, int32_t name, uint8_t live,
+                                   int32_t *row);
+bool xpr_xspace_read_stat(xpr_xspace_reader *d, xpr_wire *w, int64_t owner, xpr_table *table);
 
 /* A field of a line that is no event; a line whose fields have all been read; the event whose length comes next. */
 bool xpr_xspace_read_line_field(xpr_wire *w, uint32_t tag, xpr_line_head *head);

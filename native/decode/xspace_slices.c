@@ -176,7 +176,9 @@ static bool read_part(xpr_xspace_reader *d, const part *of) {
 
 void xpr_xspace_read(xpr_xspace_slices *slices, size_t index) {
     slice *of = &slices->slices[index];
-    xpr_xspace_reader d = {.space = &of->space, .base = slices->bytes, .plane = -1, .of_slice = true};
+    const uint8_t *bytes = slices->bytes;
+    xpr_xspace_reader d = {
+        .space = &of->space, .base = bytes, .end = bytes + slices->length, .plane = -1, .of_slice = true};
     for (size_t i = of->first_part; i < of->first_part + of->parts; i++) {
         const part *one = &slices->parts[i];
         if (one->plane != d.plane) {

@@ -27,13 +27,17 @@ typedef struct {
 typedef struct {
     const xpr_line_spans *line;
     const xpr_more_spans *more;
+    const xpr_keep *keep;
     size_t row;
     size_t special;
     size_t other;
+    size_t wanted; /* the first interval of `keep` that a span which begins here may still lie in */
     span of_line;
     bool has_of_line;
+    bool join_alike;
     int8_t strong;
     int64_t strong_until; /* until when one of the strong spans read so far stays open */
+    span before;          /* the span that opened last */
 } reading;
 
 static bool is_strong(int8_t says, int8_t strong) { return (says & ~XPR_SAYS_ALONE) >= strong; }
@@ -43,17 +47,45 @@ static bool is_hidden(const reading *at, int8_t says, int64_t end_ps) {
     return end_ps <= at->strong_until && !is_strong(says, at->strong);
 }
 
-static void find_of_line(reading *at) {
+/* Of two spans of one interval the one that says more is the inner one, whichever comes first in the file. */
+static bool is_outer_twin(const span *opened, const span *before) {
+    return opened->start_ps == before->start_ps && opened->end_ps == before->end_ps &&
+           (opened->says & ~XPR_SAYS_ALONE) < (before->says & ~XPR_SAYS_ALONE);
+}
+
+/* Where only what is said counts, a span inside one that says the same changes nothing. */
+static bool is_inside_alike(const open_stack *stack, const span *opened) {
+    if (!stack->depth || opened->says & XPR_SAYS_ALONE) return false;
+    const open_span *top = &stack->spans[stack->depth - 1];
+    return top->says == opened->says && top->end_ps >= opened->end_ps;
+}
+
+/* The next span of the line that may change something; `stack` is what is open before it. Nearly all spans of a large
+ * capture are passed over here: they lie between the intervals that are asked for, or say what is said around them. */
+static void find_of_line(reading *at, const open_stack *stack) {
     const xpr_line_spans *line = at->line;
+    const xpr_keep *keep = at->keep;
     size_t end = line->first + line->count;
-    at->has_of_line = false;
+    int64_t more_ps = at->other < at->more->count ? at->more->start_ps[at->other] : INT64_MAX;
     for (; at->row < end; at->row++) {
         size_t row = at->row;
+        int64_t start_ps = line->start_ps[row], end_ps = start_ps + line->duration_ps[row];
+        while (at->wanted < keep->count && keep->end_ps[at->wanted] <= start_ps) at->wanted++;
+        if (at->wanted == keep->count) {
+            at->row = end;
+            return;
+        }
+        if (end_ps <= keep->start_ps[at->wanted] || end_ps <= start_ps) continue;
         while (at->special < line->special_count && (size_t)line->special_rows[at->special] < row) at->special++;
         bool special = at->special < line->special_count && (size_t)line->special_rows[at->special] == row;
         int8_t says = special ? line->special_says[at->special] : line->name_says[line->name[row]];
-        if (says < 0 || line->end_ps[row] <= line->start_ps[row] || is_hidden(at, says, line->end_ps[row])) continue;
-        at->of_line = (span){line->start_ps[row], line->end_ps[row], (int64_t)row, says};
+        if (says < 0 || is_hidden(at, says, end_ps)) continue;
+        span found = {start_ps, end_ps, (int64_t)row, says};
+        if (at->join_alike && start_ps < more_ps && is_inside_alike(stack, &found)) {
+            if (!is_outer_twin(&found, &at->before)) at->before = found;
+            continue;
+        }
+        at->of_line = found;
         at->has_of_line = true;
         at->row++;
         return;
@@ -79,9 +111,8 @@ static span take(reading *at) {
                   (at->of_line.start_ps == start_ps && at->of_line.end_ps >= more->end_ps[other]);
     }
     if (of_line) {
-        span taken = at->of_line;
-        find_of_line(at);
-        return taken;
+        at->has_of_line = false;
+        return at->of_line;
     }
     at->other++;
     return (span){more->start_ps[other], more->end_ps[other], more->event[other], more->says[other]};
@@ -169,35 +200,23 @@ static bool advance(open_stack *stack, int64_t *now, int64_t until, const xpr_ke
     return true;
 }
 
-/* Where only what is said counts, a span inside one that says the same changes nothing. */
-static bool is_inside_alike(const open_stack *stack, const span *opened) {
-    if (!stack->depth || opened->says & XPR_SAYS_ALONE) return false;
-    const open_span *top = &stack->spans[stack->depth - 1];
-    return top->says == opened->says && top->end_ps >= opened->end_ps;
-}
-
-/* Of two spans of one interval the one that says more is the inner one, whichever comes first in the file. */
-static bool is_outer_twin(const span *opened, const span *before) {
-    return opened->start_ps == before->start_ps && opened->end_ps == before->end_ps &&
-           (opened->says & ~XPR_SAYS_ALONE) < (before->says & ~XPR_SAYS_ALONE);
-}
-
 int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const xpr_keep *keep, int8_t strong,
                   bool join_alike, xpr_pieces *pieces) {
     memset(pieces, 0, sizeof *pieces);
     open_stack stack = {NULL, 0, 0};
-    reading at = {.line = line, .more = more, .row = line->first, .strong = strong, .strong_until = INT64_MIN};
-    find_of_line(&at);
+    reading at = {.line = line, .more = more, .keep = keep, .row = line->first, .join_alike = join_alike,
+                  .strong = strong, .strong_until = INT64_MIN, .before = {INT64_MIN, INT64_MIN, -1, -1}};
     int64_t now = INT64_MIN, start_ps;
-    span before = {INT64_MIN, INT64_MIN, -1, -1};
     size_t place = 0;
     bool fits = true;
     /* Behind the last interval there is nothing to write. */
     int64_t last_ps = keep->count ? keep->end_ps[keep->count - 1] : INT64_MIN;
-    while (fits && now < last_ps && next_start(&at, &start_ps)) {
+    while (fits && now < last_ps) {
+        if (!at.has_of_line) find_of_line(&at, &stack);
+        if (!next_start(&at, &start_ps)) break;
         span opened = take(&at);
-        if (is_hidden(&at, opened.says, opened.end_ps) || is_outer_twin(&opened, &before)) continue;
-        before = opened;
+        if (is_hidden(&at, opened.says, opened.end_ps) || is_outer_twin(&opened, &at.before)) continue;
+        at.before = opened;
         if (join_alike && is_inside_alike(&stack, &opened)) continue;
         if (is_strong(opened.says, strong) && opened.end_ps > at.strong_until) at.strong_until = opened.end_ps;
         fits = advance(&stack, &now, start_ps, keep, &place, join_alike, pieces);

@@ -17,7 +17,7 @@
  * without a length are no spans. */
 typedef struct {
     const int64_t *start_ps;
-    const int64_t *end_ps;
+    const int64_t *duration_ps;
     const int32_t *name;
     size_t first;
     size_t count;

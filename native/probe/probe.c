@@ -14,6 +14,7 @@
 #include "probe/sockets.h"
 #include "recorder/clock.h"
 #include "recorder/exchanges.h"
+#include "recorder/own_thread.h"
 
 #define MS INT64_C(1000000)
 #define SECOND INT64_C(1000000000)
@@ -451,23 +452,6 @@ static void install_once(void) {
     once_result = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-static int start_thread(struct run *r) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) return error;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigset_t every, before;
-    sigfillset(&every);
-    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    pthread_t thread;
-    error = pthread_create(&thread, &attributes, probe, r);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 int xpr_probe_start(const struct xpr_probe_options *options) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_once);
@@ -490,7 +474,7 @@ int xpr_probe_start(const struct xpr_probe_options *options) {
     int error = prober.running && !prober.ended ? EBUSY : 0;
     if (!error) {
         prober.stop = prober.ended = false;
-        error = start_thread(r);
+        error = xpr_start_own_thread(probe, r, STACK_BYTES);
         prober.running = !error;
         if (!error) prober.run = r;
     }

@@ -3,6 +3,7 @@
  * `with trace("x", layer=3):` costs one small object from a free list. It keeps its name and arguments unread; nothing looks
  * at them unless a capture runs when the span ends. `__enter__` and `__exit__` are descriptors that give back the object
  * itself, which can be called: that saves the two bound methods that a with statement would build otherwise. */
+#include "recorder/cpu_clock.h"
 #include "recorder_python.h"
 
 enum { SLAB_SPANS = 64 };
@@ -24,31 +25,51 @@ static bool add_slab(void) {
     slab->next = slabs;
     slabs = slab;
     for (int i = 0; i < SLAB_SPANS; i++) {
+        slab->spans[i].vectorcall = span_vectorcall;
+        slab->spans[i].values = slab->spans[i].inline_values;
         slab->spans[i].next_free = free_spans;
         free_spans = &slab->spans[i];
     }
     return true;
 }
 
-xpr_span *xpr_span_new(PyTypeObject *type, uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count,
-                       PyObject *kwnames) {
-    if (!free_spans && !add_slab()) return (xpr_span *)PyErr_NoMemory();
+/* What a free span has, and a new one need not be given: values its own, generation and depth 0, no marker. */
+static inline void set_free(xpr_span *span) {
+    span->generation = 0;
+    span->depth = 0;
+    span->next_free = free_spans;
+    free_spans = span;
+}
+
+static inline void begin_life(PyObject *object, PyTypeObject *type) {
+#if defined(Py_REF_DEBUG) || defined(Py_GIL_DISABLED)
+    PyObject_Init(object, type);
+#else
+    /* What PyObject_Init comes to for a type that is not on the heap; its call would be a tenth of all that a span costs. */
+    Py_SET_REFCNT(object, 1);
+    Py_SET_TYPE(object, type);
+#endif
+}
+
+/* A new span of the kind. values: `count` of them; both they and the keys are kept, unread. NULL: MemoryError is set. */
+static inline __attribute__((always_inline)) PyObject *span_new(PyTypeObject *type, uint8_t kind, PyObject *name,
+                                                                PyObject *const *values, PyObject *kwnames, bool has_number) {
+    if (__builtin_expect(!free_spans, 0) && !add_slab()) return PyErr_NoMemory();
     xpr_span *span = free_spans;
-    span->values = span->inline_values;
-    if (count > XPR_INLINE_VALUES && !(span->values = PyMem_Malloc(count * sizeof *values)))
-        return (xpr_span *)PyErr_NoMemory();
+    uint32_t count = has_number + (kwnames ? (uint32_t)PyTuple_GET_SIZE(kwnames) : 0);
+    if (__builtin_expect(count > XPR_INLINE_VALUES, 0)) {
+        PyObject **own = PyMem_Malloc(count * sizeof *own);
+        if (!own) return PyErr_NoMemory();
+        span->values = own;
+    }
     free_spans = span->next_free;
-    PyObject_Init((PyObject *)span, type);
-    span->vectorcall = span_vectorcall;
+    begin_life((PyObject *)span, type);
     span->name = Py_XNewRef(name);
     span->kwnames = Py_XNewRef(kwnames);
     for (uint32_t i = 0; i < count; i++) span->values[i] = Py_NewRef(values[i]);
     span->count = count;
     span->kind = kind;
-    span->generation = 0;
-    span->depth = 0;
-    span->marker = NULL;
-    return span;
+    return (PyObject *)span;
 }
 
 xpr_span *xpr_span_lend(uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count, PyObject *kwnames) {
@@ -60,67 +81,61 @@ xpr_span *xpr_span_lend(uint8_t kind, PyObject *name, PyObject *const *values, u
     span->values = (PyObject **)values;
     span->count = count;
     span->kind = kind;
-    span->generation = 0;
-    span->depth = 0;
-    span->marker = NULL;
     return span;
 }
 
 void xpr_span_give_back(xpr_span *span) {
-    span->next_free = free_spans;
-    free_spans = span;
+    span->values = span->inline_values;
+    set_free(span);
 }
 
 /* The span is not open any more, whichever thread it is that leaves it. */
-static inline void note_left(uint32_t thread, uint32_t generation, uint64_t start) {
+static __attribute__((noinline)) void note_left(uint32_t thread, uint32_t generation, uint64_t start) {
     struct xpr_log *log = xpr_log_here(generation);
-    if (__builtin_expect(log && log->index == thread, 1))
+    if (log && log->index == thread)
         xpr_log_leave(log, start);
     else
         xpr_log_left_elsewhere(thread, generation, start);
 }
 
-static void span_dealloc(PyObject *self) {
-    xpr_span *span = (xpr_span *)self;
-    PyObject *name = span->name, *kwnames = span->kwnames, *marker = span->marker, **values = span->values;
-    PyObject *kept[XPR_INLINE_VALUES];
-    uint32_t count = span->count;
-    bool is_inline = values == span->inline_values;
-    if (is_inline) memcpy(kept, values, count * sizeof *kept);
-    /* Entered and never left (an ExitStack that was dropped, say): nobody knows when it ended, so it is only counted. */
-    if (span->generation && span->generation == xpr_recording()) {
-        reentered++;
-        note_left(span->thread, span->generation, span->start);
-    }
-    span->generation = 0;
-    span->depth = 0;
-    span->next_free = free_spans;
-    free_spans = span;
-    /* Last, because letting go of the program's objects can run its code, and that may use spans. */
-    if (is_inline) values = kept;
-    for (uint32_t i = 0; i < count; i++) Py_DECREF(values[i]);
-    if (!is_inline) PyMem_Free(values);
-    Py_XDECREF(name);
-    Py_XDECREF(kwnames);
-    Py_XDECREF(marker);
+/* Entered and never left (an ExitStack that was dropped, say): nobody knows when it ended, so it is only counted. */
+static __attribute__((noinline)) void dropped_while_open(xpr_span *span) {
+    if (span->generation != xpr_recording()) return;
+    reentered++;
+    note_left(span->thread, span->generation, span->start);
 }
 
-static void record(xpr_span *span, uint64_t end, uint32_t generation) {
-    struct xpr_log *log = xpr_log_greeted(generation);
-    if (!log && !(log = xpr_log_slow(generation))) return;
-    struct xpr_event slots[XPR_MAX_SLOTS];
-    slots[0].start = span->start;
-    slots[0].duration = end > span->start ? end - span->start : 0;
-    if (span->kind == XPR_STEP) /* a step that another thread leaves used the CPU of two */
-        span->cpu_ns = span->thread == log->index ? xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - span->cpu_ns : -1;
-    unsigned n = xpr_encode(slots, span, span->name_id, generation);
-    xpr_log_append(log, slots, n);
+static __attribute__((noinline)) void free_with_values(xpr_span *span) {
+    if (span->generation) dropped_while_open(span);
+    span->generation = 0; /* letting go of the program's objects can run its code, and that may stop the capture */
+    for (uint32_t i = 0; i < span->count; i++) Py_DECREF(span->values[i]);
+    if (span->values != span->inline_values) {
+        PyMem_Free(span->values);
+        span->values = span->inline_values;
+    }
+    Py_CLEAR(span->marker);
+    Py_XDECREF(span->name);
+    Py_XDECREF(span->kwnames);
+    set_free(span);
+}
+
+static void span_dealloc(PyObject *self) {
+    xpr_span *span = (xpr_span *)self;
+    /* A step, which alone has a marker, has a value: its number. */
+    if (__builtin_expect((span->count | span->generation) != 0, 0)) {
+        free_with_values(span);
+        return;
+    }
+    PyObject *name = span->name, *kwnames = span->kwnames;
+    set_free(span);
+    Py_XDECREF(name);
+    Py_XDECREF(kwnames);
 }
 
 /* A name's first use calls the program's hook, after which nothing is as it was. Returns whether the span is still to begin. */
-static __attribute__((noinline)) bool name_is_new(xpr_span *span, PyObject *name, uint32_t generation) {
+static __attribute__((noinline)) bool name_is_new(xpr_span *span, PyObject *name, uint32_t generation, uint32_t *id) {
     PyObject *held = Py_NewRef(name);
-    span->name_id = xpr_name_id(held, generation, span->kind);
+    *id = xpr_name_id(held, generation, span->kind);
     Py_DECREF(held);
     if (generation != xpr_recording() || !xpr_log_here(generation)) return false;
     if (span->depth != 1) { /* another thread entered it while the hook ran */
@@ -130,38 +145,71 @@ static __attribute__((noinline)) bool name_is_new(xpr_span *span, PyObject *name
     return true;
 }
 
-/* Not inlined, as end_recorded: its registers are no cost of a span while nothing records. */
-static __attribute__((noinline)) void begin_recorded(xpr_span *span, uint32_t generation) {
-    struct xpr_log *log = xpr_log_greeted(generation);
-    if (!log) {
-        log = xpr_log_slow(generation);
-        if (!log) return;
-        if (span->depth != 1) { /* another thread entered it while the hook ran */
-            reentered++;
-            return;
-        }
+/* The calling thread's log after its hook has run; NULL: the span is not to begin any more. */
+static __attribute__((noinline)) struct xpr_log *greet(xpr_span *span, uint32_t generation) {
+    struct xpr_log *log = xpr_log_slow(generation);
+    if (log && span->depth != 1) { /* another thread entered it while the hook ran */
+        reentered++;
+        return NULL;
     }
-    bool is_step = span->kind == XPR_STEP;
-    if ((is_step || span->kind == XPR_INPUT) && !log->sampled) xpr_sampler_offer(log);
-    PyObject *name = xpr_name_of(span);
-    if (!xpr_name_known(name, generation, &span->name_id) && !name_is_new(span, name, generation)) return;
-    span->thread = log->index;
-    span->generation = generation;
-    if (is_step) span->cpu_ns = xpr_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
-    span->start = xpr_clock_now();
-    uint64_t number = 0;
-    uint16_t schema = is_step ? xpr_step_number(span, generation, &number) : 0;
-    xpr_log_enter(log, span->start, span->name_id, span->kind, schema, number);
-    if (is_step && xpr_step_marker) {
-        PyObject *marker = xpr_enter_step_marker(span);
-        Py_XSETREF(span->marker, marker);
+    return log;
+}
+
+/* What a step does beyond a span as it begins. */
+static __attribute__((noinline)) void begin_step(xpr_span *step, struct xpr_log *log, uint32_t generation) {
+    step->cpu_ns = xpr_cpu_clock_begin(log, &step->start);
+    uint64_t number = 0, schema = xpr_step_number(step, generation, &number);
+    xpr_log_enter(log, step->start, step->word | schema << 48, number);
+    if (xpr_step_marker) {
+        PyObject *marker = xpr_enter_step_marker(step);
+        Py_XSETREF(step->marker, marker);
     }
 }
 
-void xpr_span_enter(xpr_span *span) {
-    if (span->kind == XPR_STEP && xpr_step_listener) xpr_call_step_listener("enter", span);
+static __attribute__((noinline)) void begin_any(xpr_span *span, uint32_t generation) {
+    struct xpr_log *log = xpr_log_greeted(generation);
+    if (!log && !(log = greet(span, generation))) return;
+    uint8_t kind = span->kind;
+    if ((kind == XPR_STEP || kind == XPR_INPUT) && !log->sampled) xpr_sampler_offer(log);
+    PyObject *name = xpr_name_of(span);
+    const struct xpr_known_name *known = xpr_known_name_at(name);
+    uint32_t id = known->id;
+    if ((known->text != name || known->generation != generation) && !name_is_new(span, name, generation, &id)) return;
+    span->thread = log->index;
+    span->generation = generation;
+    span->word = xpr_event_word(id, kind);
+    if (kind == XPR_STEP) {
+        begin_step(span, log, generation);
+    } else {
+        span->start = xpr_clock_now();
+        xpr_log_enter(log, span->start, span->word, 0);
+    }
+}
+
+/* begin_any and end_any do all that a recorded span may need; begin_recorded and end_recorded what nearly every one needs, in
+ * instructions that are counted (docs/annotations.md): neither makes a call, so neither saves a register. */
+static __attribute__((noinline)) void begin_recorded(xpr_span *span, uint32_t generation) {
+    struct xpr_log *log = xpr_log_greeted(generation);
+    PyObject *name = span->name;
+    const struct xpr_known_name *known = xpr_known_name_at(name);
+    if (!log || !name || span->kind != XPR_SPAN || known->text != name || known->generation != generation ||
+        !xpr_log_can_enter(log) || !xpr_clock_is_counter()) {
+        begin_any(span, generation);
+        return;
+    }
+    uint64_t word = xpr_event_word(known->id, XPR_SPAN);
+    span->thread = log->index;
+    span->generation = generation;
+    span->word = word;
+    uint64_t start = xpr_clock_counter();
+    span->start = start;
+    xpr_log_enter_plain(log, start, word);
+}
+
+static inline __attribute__((always_inline)) void enter(xpr_span *span) {
+    if (__builtin_expect(span->kind == XPR_STEP, 0) && xpr_step_listener) xpr_call_step_listener("enter", span);
     uint32_t generation = xpr_recording();
-    if (++span->depth > 1) {
+    if (__builtin_expect(++span->depth > 1, 0)) {
         /* Which of several exits belongs to which entry cannot be told, so none of them is recorded. */
         reentered += (span->generation != 0) + (generation != 0);
         if (span->generation && span->generation == generation) note_left(span->thread, generation, span->start);
@@ -172,21 +220,68 @@ void xpr_span_enter(xpr_span *span) {
     begin_recorded(span, generation);
 }
 
-static __attribute__((noinline)) void end_recorded(xpr_span *span, uint32_t generation) {
-    uint64_t end = xpr_clock_now(), start = span->start;
-    uint32_t thread = span->thread;
+void xpr_span_enter(xpr_span *span) { enter(span); }
+
+static __attribute__((noinline)) void append_values(xpr_span *span, struct xpr_log *log, uint64_t start, uint64_t duration,
+                                                    uint32_t generation) {
+    struct xpr_event slots[XPR_MAX_SLOTS];
+    slots[0].start = start;
+    slots[0].duration = duration;
+    unsigned n = xpr_encode(slots, span, span->word, generation);
+    xpr_log_append(log, slots, n);
+}
+
+/* The event of a span that has ended. */
+static void append(xpr_span *span, struct xpr_log *log, uint64_t start, uint64_t end, uint32_t generation) {
+    uint64_t duration = end > start ? end - start : 0;
+    bool has_cpu_time = false;
+    if (span->kind == XPR_STEP) { /* one that another thread leaves used the CPU of two */
+        span->cpu_ns = span->thread == log->index ? xpr_cpu_clock_end(log, span->cpu_ns, duration) : -1;
+        has_cpu_time = span->cpu_ns >= 0;
+    }
+    if (span->count > 1 || has_cpu_time) {
+        append_values(span, log, start, duration, generation);
+        return;
+    }
+    uint64_t value = 0, schema = span->count ? xpr_encode_only(span, generation, &value) : 0;
+    xpr_log_append_one(log, start, duration, span->word | schema << 48, schema ? value : 0);
+}
+
+static __attribute__((noinline)) void end_any(xpr_span *span, uint64_t end, uint32_t generation) {
+    uint64_t start = span->start;
     span->generation = 0;
     if (generation != xpr_recording()) return;
     struct xpr_log *log = xpr_log_here(generation);
-    bool is_here = log && log->index == thread;
-    if (!is_here) xpr_log_left_elsewhere(thread, generation, start);
-    record(span, end, generation);
-    if (is_here && log == xpr_log_here(generation)) xpr_log_leave(log, start);
+    bool is_here = log && log->index == span->thread;
+    if (!is_here) xpr_log_left_elsewhere(span->thread, generation, start);
+    if (!(log = xpr_log_greeted(generation))) log = xpr_log_slow(generation);
+    if (!log) return;
+    append(span, log, start, end, generation);
+    if (is_here) xpr_log_leave(log, start);
 }
 
-void xpr_span_exit(xpr_span *span) {
+static __attribute__((noinline)) void end_now(xpr_span *span, uint32_t generation) { end_any(span, xpr_clock_now(), generation); }
+
+static __attribute__((noinline)) void end_recorded(xpr_span *span, uint32_t generation) {
+    if (!xpr_clock_is_counter()) {
+        end_now(span, generation);
+        return;
+    }
+    uint64_t end = xpr_clock_counter(), start = span->start, head;
+    struct xpr_log *log = xpr_log_greeted(generation);
+    if (!log || generation != xpr_recording() || log->index != span->thread || span->count || end < start ||
+        !xpr_log_has_slot(log, &head)) {
+        end_any(span, end, generation);
+        return;
+    }
+    span->generation = 0;
+    xpr_log_fill_slot(log, head, start, end - start, span->word, 0);
+    xpr_log_leave(log, start);
+}
+
+static inline __attribute__((always_inline)) void leave(xpr_span *span) {
     bool is_step = span->kind == XPR_STEP;
-    if (is_step && span->marker) {
+    if (__builtin_expect(is_step, 0) && span->marker) {
         PyObject *marker = span->marker;
         span->marker = NULL;
         xpr_exit_step_marker(marker);
@@ -194,8 +289,10 @@ void xpr_span_exit(xpr_span *span) {
     if (span->depth) span->depth--;
     uint32_t generation = span->generation;
     if (generation) end_recorded(span, generation);
-    if (is_step && xpr_step_listener) xpr_call_step_listener("exit", span);
+    if (__builtin_expect(is_step, 0) && xpr_step_listener) xpr_call_step_listener("exit", span);
 }
+
+void xpr_span_exit(xpr_span *span) { leave(span); }
 
 void xpr_add_open_spans(uint32_t generation) {
     for (struct slab *slab = slabs; slab; slab = slab->next) {
@@ -207,7 +304,7 @@ void xpr_add_open_spans(uint32_t generation) {
             slots[0].duration = XPR_DURATION_OPEN;
             span->cpu_ns = -1;
             uint32_t thread = span->thread;
-            unsigned n = xpr_encode(slots, span, span->name_id, generation);
+            unsigned n = xpr_encode(slots, span, span->word, generation);
             xpr_recorder_add_open(thread, slots, n);
         }
     }
@@ -227,11 +324,11 @@ static PyObject *span_vectorcall(PyObject *self, PyObject *const *args, size_t n
     xpr_span *span = (xpr_span *)self;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     if (nargs == 0 && !kwnames) {
-        xpr_span_enter(span);
+        enter(span);
         return Py_NewRef(self);
     }
     if (nargs == 3 && !kwnames) {
-        xpr_span_exit(span);
+        leave(span);
         Py_RETURN_NONE;
     }
     if (nargs == 1 && !kwnames && span->kind != XPR_STEP)
@@ -295,7 +392,7 @@ static PyObject *trace_call(PyObject *type, PyObject *const *args, size_t nargsf
         return NULL;
     }
     if (decorates(args[0])) return xpr_decorate(args[0], XPR_SPAN, NULL, kwnames, args + 1);
-    return (PyObject *)xpr_span_new(&xpr_trace_type, XPR_SPAN, args[0], args + 1, count_of(kwnames), kwnames);
+    return span_new(&xpr_trace_type, XPR_SPAN, args[0], args + 1, kwnames, false);
 }
 
 static PyObject *step_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
@@ -304,7 +401,7 @@ static PyObject *step_call(PyObject *type, PyObject *const *args, size_t nargsf,
         PyErr_Format(PyExc_TypeError, "step takes one number and keyword arguments, got %zd", nargs);
         return NULL;
     }
-    return (PyObject *)xpr_span_new(&xpr_step_type, XPR_STEP, NULL, args, 1 + count_of(kwnames), kwnames);
+    return span_new(&xpr_step_type, XPR_STEP, NULL, args, kwnames, true);
 }
 
 static PyObject *named_span(uint8_t kind, const char *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
@@ -314,7 +411,7 @@ static PyObject *named_span(uint8_t kind, const char *function, PyObject *const 
     }
     if (nargs == 1 && decorates(args[0])) return xpr_decorate(args[0], kind, NULL, kwnames, args + 1);
     PyObject *name = nargs ? args[0] : NULL;
-    return (PyObject *)xpr_span_new(&xpr_trace_type, kind, name, args + nargs, count_of(kwnames), kwnames);
+    return span_new(&xpr_trace_type, kind, name, args + nargs, kwnames, false);
 }
 
 static PyObject *input_wait(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
@@ -337,8 +434,8 @@ static void record_now(uint8_t kind, PyObject *name, PyObject *const *values, ui
     struct xpr_event slots[XPR_MAX_SLOTS];
     slots[0].start = xpr_clock_now();
     slots[0].duration = duration;
-    unsigned n = xpr_encode(slots, &lent, xpr_name_id(xpr_name_of(&lent), generation, kind), generation);
-    slots[0].flags |= flags;
+    uint64_t word = xpr_event_word(xpr_name_id(xpr_name_of(&lent), generation, kind), kind);
+    unsigned n = xpr_encode(slots, &lent, word | (uint64_t)flags << 40, generation);
     xpr_log_append(log, slots, n);
 }
 
@@ -452,6 +549,7 @@ int xpr_add_spans(PyObject *module) {
 
 int xpr_py_add_recorder(PyObject *module) {
     if (xpr_add_values(module) < 0 || xpr_add_spans(module) < 0) return -1;
-    if (xpr_add_decorated(module) < 0 || xpr_add_sampler(module) < 0 || xpr_add_filter(module) < 0) return -1;
+    if (xpr_add_decorated(module) < 0 || xpr_add_swapped(module) < 0) return -1;
+    if (xpr_add_sampler(module) < 0 || xpr_add_filter(module) < 0) return -1;
     return xpr_add_session(module);
 }

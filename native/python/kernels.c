@@ -30,9 +30,10 @@ static const char *what_is_wrong(const Py_buffer *views, Py_ssize_t first, Py_ss
         if (length_of(&views[i]) != length_of(&views[6])) return "columns of more spans differ in length";
     if (length_of(&views[10]) != length_of(&views[11])) return "keep columns differ in length";
     const int32_t *name = views[2].buf;
-    for (Py_ssize_t row = first; row < first + count; row++)
-        if (name[row] < 0 || name[row] >= length_of(&views[3])) return "a name without a meaning";
-    return NULL;
+    uint32_t names = length_of(&views[3]) > INT32_MAX ? INT32_MAX : (uint32_t)length_of(&views[3]);
+    bool out = false; /* without an early end the compiler looks at several at once */
+    for (Py_ssize_t row = first; row < first + count; row++) out |= (uint32_t)name[row] >= names;
+    return out ? "a name without a meaning" : NULL;
 }
 
 static PyObject *pieces_columns(xpr_pieces *pieces) {
@@ -225,7 +226,7 @@ static PyMethodDef methods[] = {
     {"all_within", all_within, METH_VARARGS,
      "all_within(column, limit) -> bool\n\nWhether all values of an int64 column are above -limit and below limit."},
     {"innermost", innermost, METH_VARARGS,
-     "innermost(start_ps, end_ps, name, first, count, name_says, special_rows, special_says, more_start_ps,\n"
+     "innermost(start_ps, duration_ps, name, first, count, name_says, special_rows, special_says, more_start_ps,\n"
      "          more_end_ps, more_event, more_says, keep_start_ps, keep_end_ps, strong, join_alike)\n"
      "-> (start_ps, end_ps, event, says) of the pieces\n\n"
      "Rows [first, first + count) of the event columns and the other spans, flattened (native/kernels/innermost.h).\n"

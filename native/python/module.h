@@ -11,6 +11,9 @@
 /* All return 0, or -1 with a Python exception set. */
 int xpr_py_add_recorder(PyObject *module);
 int xpr_py_add_prober(PyObject *module);
+int xpr_py_add_cupti(PyObject *module);
+int xpr_py_add_power(PyObject *module);
+int xpr_py_add_pjrt(PyObject *module);
 int xpr_py_add_decode(PyObject *module);
 int xpr_py_add_xspace_slices(PyObject *module); /* after decode */
 int xpr_py_add_chrome_json(PyObject *module);

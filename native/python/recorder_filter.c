@@ -1,5 +1,8 @@
-/* Which spans and marks are wanted: those of a level and of categories, set at run time. Without a filter all are. */
+/* Which spans and marks are wanted: those of a level and of categories, set at run time. Without a filter all are. The core
+ * is told as well (recorder/filter.h), for threads of C. */
 #include "recorder_python.h"
+
+#include "recorder/filter.h"
 
 bool xpr_filtering;
 static bool limits_level;
@@ -29,6 +32,30 @@ bool xpr_wanted(const xpr_span *span) {
     return found != 0;
 }
 
+/* False: an exception is set and the core's filter is as it was. What is no text is no category of C's. */
+static bool tell_core(const long *level, PyObject *set) {
+    PyObject *list = set ? PySequence_List(set) : NULL;
+    if (set && !list) return false;
+    Py_ssize_t all = list ? PyList_GET_SIZE(list) : 0, count = 0;
+    const char **texts = list ? PyMem_Calloc((size_t)all + 1, sizeof *texts) : NULL;
+    for (Py_ssize_t i = 0; texts && i < all; i++) {
+        PyObject *text = PyList_GET_ITEM(list, i);
+        if (PyUnicode_Check(text) && !(texts[count] = PyUnicode_AsUTF8(text))) PyErr_Clear();
+        count += texts[count] != NULL;
+    }
+    int64_t most = level ? *level : 0;
+    bool told = (!list || texts) && xpr_filter_set(level ? &most : NULL, texts, (size_t)count);
+    PyMem_Free(texts);
+    Py_XDECREF(list);
+    if (!told) PyErr_NoMemory();
+    return told;
+}
+
+static PyObject *filter_in_force(void) {
+    PyObject *level = limits_level ? PyLong_FromLong(most_level) : Py_NewRef(Py_None);
+    return level ? Py_BuildValue("(NO)", level, categories ? categories : Py_None) : NULL;
+}
+
 static PyObject *set_filter(PyObject *module, PyObject *args) {
     PyObject *level, *chosen;
     if (!PyArg_ParseTuple(args, "OO:set_filter", &level, &chosen)) return NULL;
@@ -36,17 +63,25 @@ static PyObject *set_filter(PyObject *module, PyObject *args) {
     if (level != Py_None && (most = PyLong_AsLong(level)) == -1 && PyErr_Occurred()) return NULL;
     PyObject *set = chosen == Py_None ? NULL : PyFrozenSet_New(chosen);
     if (chosen != Py_None && !set) return NULL;
+    PyObject *before = filter_in_force();
+    if (!before || !tell_core(level == Py_None ? NULL : &most, set)) {
+        Py_XDECREF(before);
+        Py_XDECREF(set);
+        return NULL;
+    }
     PyObject *old = categories;
     categories = set;
     limits_level = level != Py_None;
     most_level = most;
     xpr_filtering = limits_level || set;
     Py_XDECREF(old);
-    Py_RETURN_NONE;
+    return before;
 }
 
 static PyMethodDef functions[] = {
-    {"set_filter", set_filter, METH_VARARGS, "set_filter(level, categories, /)\n--\n\nSee xprof_py.set_filter; None: no limit."},
+    {"set_filter", set_filter, METH_VARARGS, 
+     "set_filter(level, categories, /)\n--\n\n"
+     "See xprof_py.set_filter; None: no limit. Returns (level, categories) of the filter before."},
     {NULL, NULL, 0, NULL},
 };
 

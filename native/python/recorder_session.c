@@ -136,6 +136,7 @@ static PyObject *recorder_start(PyObject *module, PyObject *args, PyObject *kwar
     if (!error) {
         hook_errors = 0;
         xpr_take_reentered();
+        xpr_swap_functions(true);
         Py_DECREF(path);
         Py_RETURN_NONE;
     }
@@ -194,6 +195,7 @@ static PyObject *recorder_stop(PyObject *module, PyObject *args, PyObject *kwarg
     if (!generation) return PyDict_New();
     /* No span of the program can start or end before the next line is over: it all happens under the GIL. */
     xpr_add_open_spans(generation);
+    xpr_swap_functions(false);
     uint64_t reentered = xpr_take_reentered();
     struct xpr_report report;
     Py_BEGIN_ALLOW_THREADS;

@@ -4,15 +4,12 @@
  * these. Anything else is recorded as the text "<type name>": its repr could be large, slow, or wait for a device. */
 #include "recorder_python.h"
 
-enum { NAME_CACHE = 1024, SCHEMA_CACHE = 512, CACHED_TEXT_BYTES = 256 };
+enum { SCHEMA_CACHE = 512, CACHED_TEXT_BYTES = 256 };
 
-/* Direct-mapped and keyed by address; each entry holds a reference, so an address cannot come to mean another object. */
-static struct {
-    PyObject *text;
-    uint32_t id, generation;
-} names[NAME_CACHE];
+struct xpr_known_name xpr_known_names[XPR_KNOWN_NAMES];
 
-static struct {
+/* As the names: by the address of the keys, which it holds a reference to. */
+static struct known_schema {
     PyObject *kwnames;
     uint64_t kinds;
     uint32_t generation;
@@ -49,25 +46,17 @@ static uint32_t intern_object(PyObject *text, enum xpr_string_use use, bool *is_
 }
 
 static uint32_t string_id(PyObject *text, uint32_t generation, enum xpr_string_use use, bool *is_new) {
-    unsigned i = slot_of(text, 0, NAME_CACHE);
+    struct xpr_known_name *known = xpr_known_name_at(text);
     *is_new = false;
-    if (names[i].text == text && names[i].generation == generation) return names[i].id;
+    if (known->text == text && known->generation == generation) return known->id;
     uint32_t id = intern_object(text, use, is_new);
     /* The two ids that stand for many must be counted at every use, so they are not cached. */
     if (id > XPR_MORE_TEXTS && PyUnicode_CheckExact(text) && PyUnicode_GET_LENGTH(text) <= CACHED_TEXT_BYTES) {
-        PyObject *old = names[i].text;
-        names[i].text = Py_NewRef(text);
-        names[i].id = id;
-        names[i].generation = generation;
+        PyObject *old = known->text;
+        *known = (struct xpr_known_name){Py_NewRef(text), id, generation};
         Py_XDECREF(old);
     }
     return id;
-}
-
-bool xpr_name_known(PyObject *name, uint32_t generation, uint32_t *id) {
-    unsigned i = slot_of(name, 0, NAME_CACHE);
-    *id = names[i].id;
-    return names[i].text == name && names[i].generation == generation;
 }
 
 uint32_t xpr_name_id(PyObject *name, uint32_t generation, unsigned kind) {
@@ -139,9 +128,8 @@ static inline bool small_long(PyObject *value, uint64_t *bits) {
     return true;
 }
 
-static unsigned encode_value(PyObject *value, uint32_t generation, uint64_t *bits) {
+static __attribute__((noinline)) unsigned encode_other(PyObject *value, uint32_t generation, uint64_t *bits) {
     unsigned kind = 0;
-    if (small_long(value, bits)) return XPR_ARG_INT;
     if (PyFloat_Check(value)) {
         double number = PyFloat_AS_DOUBLE(value);
         memcpy(bits, &number, sizeof number);
@@ -161,6 +149,10 @@ static unsigned encode_value(PyObject *value, uint32_t generation, uint64_t *bit
     return XPR_ARG_TEXT;
 }
 
+static inline unsigned encode_value(PyObject *value, uint32_t generation, uint64_t *bits) {
+    return small_long(value, bits) ? XPR_ARG_INT : encode_other(value, generation, bits);
+}
+
 static bool is_name_key(PyObject *key) {
     return key == key_name || (PyUnicode_Check(key) && PyUnicode_Compare(key, key_name) == 0);
 }
@@ -172,13 +164,12 @@ static Py_ssize_t step_name_at(const xpr_span *span) {
     return -1;
 }
 
-PyObject *xpr_name_of(const xpr_span *span) {
-    if (span->name) return span->name;
+PyObject *xpr_name_without(const xpr_span *span) {
     Py_ssize_t at = span->kind == XPR_STEP ? step_name_at(span) : -1;
     return at < 0 ? default_names[span->kind] : span->values[at + 1];
 }
 
-static uint16_t schema_slow(const xpr_span *span, unsigned count, uint64_t kinds, uint32_t generation) {
+static uint16_t intern_schema(const xpr_span *span, unsigned count, uint64_t kinds, uint32_t generation) {
     uint32_t keys[XPR_MAX_ARGS];
     unsigned n = 0;
     bool is_new;
@@ -194,32 +185,42 @@ static uint16_t schema_slow(const xpr_span *span, unsigned count, uint64_t kinds
     return (uint16_t)xpr_intern_schema(keys, count, kinds);
 }
 
-static uint16_t schema_id(const xpr_span *span, unsigned count, uint64_t kinds, uint32_t generation) {
-    unsigned i = slot_of(span->kwnames, kinds, SCHEMA_CACHE);
-    if (schemas[i].kwnames == span->kwnames && schemas[i].kinds == kinds && schemas[i].generation == generation &&
-        schemas[i].event_kind == span->kind)
-        return schemas[i].id;
-    uint16_t id = schema_slow(span, count, kinds, generation);
+static __attribute__((noinline)) uint16_t schema_is_new(const xpr_span *span, unsigned count, uint64_t kinds,
+                                                        uint32_t generation, struct known_schema *known) {
+    uint16_t id = intern_schema(span, count, kinds, generation);
     if (id) {
-        PyObject *old = schemas[i].kwnames;
-        schemas[i].kwnames = Py_XNewRef(span->kwnames);
-        schemas[i].kinds = kinds;
-        schemas[i].generation = generation;
-        schemas[i].event_kind = span->kind;
-        schemas[i].id = id;
+        PyObject *old = known->kwnames;
+        *known = (struct known_schema){Py_XNewRef(span->kwnames), kinds, generation, id, span->kind};
         Py_XDECREF(old);
     }
     return id;
 }
 
-unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t name_id, uint32_t generation) {
+static inline uint16_t schema_id(const xpr_span *span, unsigned count, uint64_t kinds, uint32_t generation) {
+    struct known_schema *known = &schemas[slot_of(span->kwnames, kinds, SCHEMA_CACHE)];
+    if (__builtin_expect(known->kwnames == span->kwnames && known->kinds == kinds && known->generation == generation &&
+                             known->event_kind == span->kind, 1))
+        return known->id;
+    return schema_is_new(span, count, kinds, generation, known);
+}
+
+uint16_t xpr_encode_only(const xpr_span *span, uint32_t generation, uint64_t *value) {
+    uint64_t kinds = encode_value(span->values[0], generation, value);
+    return schema_id(span, 1, kinds, generation);
+}
+
+static void set_words(struct xpr_event *slot, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    xpr_slot_word *words = (xpr_slot_word *)slot;
+    words[0] = a;
+    words[1] = b;
+    words[2] = c;
+    words[3] = d;
+}
+
+unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint64_t word, uint32_t generation) {
     Py_ssize_t skip = span->kind == XPR_STEP && span->kwnames ? step_name_at(span) : -1;
     if (skip >= 0) skip++; /* after the number */
-    slots[0].name = name_id;
-    slots[0].kind = span->kind;
-    slots[0].flags = 1;
-    slots[0].schema = 0;
-    slots[0].value = 0;
+    set_words(slots, slots->start, slots->duration, word, 0);
     if (span->count == 0) return 1;
 
     uint64_t bits[XPR_MAX_ARGS];
@@ -245,20 +246,12 @@ unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint32_t name
     if (count == 0) return 1;
     uint16_t schema = schema_id(span, count, kinds, generation);
     if (!schema) return 1; /* counted by the core */
-    slots[0].schema = schema;
-    slots[0].value = bits[0];
     unsigned used = 1;
-    for (unsigned i = 1; i < count; i += 3, used++) {
-        struct xpr_more more = {
-            .value_a = bits[i],
-            .value_b = i + 1 < count ? bits[i + 1] : 0,
-            .value_c = i + 2 < count ? bits[i + 2] : 0,
-            .index = used - 1,
-            .kind = XPR_KIND_MORE,
-        };
-        memcpy(&slots[used], &more, sizeof more);
-    }
-    slots[0].flags = (uint8_t)used;
+    for (unsigned i = 1; i < count; i += 3, used++) /* struct xpr_more */
+        set_words(&slots[used], bits[i], i + 1 < count ? bits[i + 1] : 0, (used - 1) | (uint64_t)XPR_KIND_MORE << 32,
+                  i + 2 < count ? bits[i + 2] : 0);
+    /* The word counts one slot already. */
+    set_words(slots, slots->start, slots->duration, (word + ((uint64_t)(used - 1) << 40)) | (uint64_t)schema << 48, bits[0]);
     return used;
 }
 
@@ -311,7 +304,7 @@ struct xpr_log *xpr_log_slow(uint32_t generation) {
     if (!log) log = xpr_log_begin(generation, utf8);
     Py_XDECREF(name);
     if (log) {
-        log->greeted = true;
+        log->greeted_in = generation;
         xpr_call_thread_hook();
     }
     PyErr_Restore(type, value, traceback);
@@ -320,7 +313,7 @@ struct xpr_log *xpr_log_slow(uint32_t generation) {
 }
 
 void xpr_forget_names(void) {
-    for (unsigned i = 0; i < NAME_CACHE; i++) Py_CLEAR(names[i].text);
+    for (unsigned i = 0; i < XPR_KNOWN_NAMES; i++) Py_CLEAR(xpr_known_names[i].text);
     for (unsigned i = 0; i < SCHEMA_CACHE; i++) {
         schemas[i].generation = 0;
         Py_CLEAR(schemas[i].kwnames);

@@ -2,6 +2,7 @@
  *
  * Ownership: results are Columns. */
 #include "decode/shard.h"
+#include "decode/shard_args.h"
 
 #include <stdbool.h>
 
@@ -103,6 +104,91 @@ release:
     return result;
 }
 
+static PyObject *columns_of_args(struct xpr_shard_args *a) {
+    PyObject *dict = PyDict_New();
+    if (!dict) return NULL;
+    int failed = xpr_py_set_new(dict, "event", xpr_py_column((void **)&a->event, a->count, 'q'));
+    if (!failed) failed = xpr_py_set_new(dict, "key", xpr_py_column((void **)&a->key, a->count, 'i'));
+    if (!failed) failed = xpr_py_set_new(dict, "kind", xpr_py_column((void **)&a->kind, a->count, 'B'));
+    if (!failed) failed = xpr_py_set_new(dict, "value", xpr_py_column((void **)&a->value, a->count, 'q'));
+    if (!failed) failed = xpr_py_set_new(dict, "key_used", xpr_py_column((void **)&a->key_used, a->key_ids, 'B'));
+    if (!failed) failed = xpr_py_set_new(dict, "text_used", xpr_py_column((void **)&a->text_used, a->text_ids, 'B'));
+    if (!failed) failed = xpr_py_set_new(dict, "odd_texts", PyLong_FromUnsignedLongLong(a->odd_texts));
+    if (!failed) failed = xpr_py_set_new(dict, "without_schema", PyLong_FromUnsignedLongLong(a->without_schema));
+    if (failed) Py_CLEAR(dict);
+    return dict;
+}
+
+enum { FIRST, COUNTS, AT, KEYS, KINDS, ARG_ARRAYS };
+
+/* The schemas of the arrays, whose every index is within them; NULL, or what is wrong. */
+static const char *arg_schemas_of(const Py_buffer *views, struct xpr_arg_schemas *schemas) {
+    static const Py_ssize_t widths[ARG_ARRAYS] = {4, 1, 4, 4, 8};
+    for (int i = 0; i < ARG_ARRAYS; i++)
+        if (views[i].itemsize != widths[i]) return "an array has another width";
+    *schemas = (struct xpr_arg_schemas){views[COUNTS].buf, views[AT].buf, views[KEYS].buf, views[KINDS].buf,
+                                        (size_t)views[COUNTS].len, (size_t)views[KEYS].len / 4, 0};
+    if ((size_t)views[AT].len / 4 != schemas->schemas || (size_t)views[KINDS].len / 8 != schemas->schemas)
+        return "as many places and kinds as schemas";
+    for (size_t i = 0; i < schemas->schemas; i++) {
+        if (schemas->counts[i] == XPR_NO_SUCH_SCHEMA) continue;
+        if (schemas->counts[i] > XPR_MOST_ARGS_OF_SLOTS || schemas->at[i] > schemas->key_places ||
+            schemas->counts[i] > schemas->key_places - schemas->at[i])
+            return "a schema's keys are not there";
+    }
+    for (size_t i = 0; i < schemas->key_places; i++)
+        if (schemas->keys[i] >= schemas->key_ids) schemas->key_ids = (size_t)schemas->keys[i] + 1;
+    return schemas->key_ids > XPR_MOST_KEY_IDS ? "keys are rows of a table" : NULL;
+}
+
+static PyObject *decode_shard_args(PyObject *module, PyObject *args) {
+    PyObject *bodies, *objects[ARG_ARRAYS];
+    Py_ssize_t texts;
+    if (!PyArg_ParseTuple(args, "O!OOOOOn:decode_shard_args", &PyList_Type, &bodies, &objects[FIRST], &objects[COUNTS],
+                          &objects[AT], &objects[KEYS], &objects[KINDS], &texts))
+        return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(bodies), held = 0;
+    Py_buffer *views = PyMem_Calloc((size_t)count + ARG_ARRAYS, sizeof *views);
+    struct xpr_slot_run *runs = PyMem_Calloc((size_t)count + 1, sizeof *runs);
+    struct xpr_shard_args found = {0};
+    struct xpr_arg_schemas schemas;
+    PyObject *result = NULL;
+    if (!views || !runs) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    for (; held < ARG_ARRAYS; held++)
+        if (PyObject_GetBuffer(objects[held], &views[held], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) goto release;
+    const char *wrong = texts < 0 ? "a count below 0" : arg_schemas_of(views, &schemas);
+    size_t slots = 0;
+    for (Py_ssize_t i = 0; i < count && !wrong; i++, held++) {
+        Py_buffer *view = &views[held];
+        if (PyObject_GetBuffer(PyList_GET_ITEM(bodies, i), view, PyBUF_C_CONTIGUOUS) < 0) goto release;
+        if (view->len % 32) wrong = "a part of a slot";
+        runs[i] = (struct xpr_slot_run){view->buf, (size_t)view->len / 32, 0};
+        slots += runs[i].slots;
+    }
+    const uint32_t *first = views[FIRST].buf;
+    size_t events = (size_t)views[FIRST].len / 4;
+    for (size_t i = 0; i < events && !wrong; i++)
+        if (first[i] >= slots) wrong = "no such slot";
+    if (wrong) {
+        PyErr_Format(PyExc_ValueError, "decode_shard_args: %s", wrong);
+        goto release;
+    }
+    int failed;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = xpr_decode_shard_args(runs, (size_t)count, first, events, &schemas, (size_t)texts, &found);
+    Py_END_ALLOW_THREADS;
+    result = failed ? PyErr_NoMemory() : columns_of_args(&found);
+release:
+    xpr_shard_args_free(&found);
+    while (held > 0) PyBuffer_Release(&views[--held]);
+    PyMem_Free(runs);
+    PyMem_Free(views);
+    return result;
+}
+
 static PyObject *shard_checksum(PyObject *module, PyObject *args) {
     Py_buffer view;
     Py_ssize_t own;
@@ -126,6 +212,11 @@ static PyMethodDef methods[] = {
      "The events of slots as columns (native/decode/shard.h). bodies: a list of (line, bytes of whole slots), lines below\n"
      "`lines`. ticks, at_ps, ps_per_tick: the map of ticks, uint64, int64, float64. names: ids below it are numbered.\n"
      "Raises ValueError for what does not fit together."},
+    {"decode_shard_args", decode_shard_args, METH_VARARGS,
+     "decode_shard_args(bodies, first, counts, at, keys, kinds, texts, /)\n--\n\n"
+     "The arguments of events as columns (native/decode/shard_args.h). bodies: as for decode_shard_events, without their lines.\n"
+     "first: the number of each event's first slot, uint32. counts (uint8), at (uint32), kinds (uint64): of each schema, 255 for\n"
+     "none; keys: uint32. texts: ids of texts below it are numbered. Raises ValueError for what does not fit together."},
     {"shard_checksum", shard_checksum, METH_VARARGS,
      "shard_checksum(structure, own, /)\n--\n\n"
      "The checksum of shard_format.h; the word at byte `own` is taken as 0. Raises ValueError for half words."},

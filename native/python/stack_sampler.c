@@ -17,11 +17,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "recorder/clock.h"
+#include "recorder/own_thread.h"
 #include "recorder/samples.h"
 #include "stack_frames.h"
 
@@ -353,23 +353,6 @@ static void install_once(void) {
     once_result = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-static int start_thread(void) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) return error;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigset_t every, before;
-    sigfillset(&every);
-    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    pthread_t thread;
-    error = pthread_create(&thread, &attributes, sample, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 static const char *why_not(void) {
 #ifdef Py_GIL_DISABLED
     return "this Python has no GIL: another thread's frames cannot be read safely";
@@ -418,7 +401,7 @@ static PyObject *sampler_start(PyObject *module, PyObject *args, PyObject *kwarg
         sampler.switch_ns = switch_ns;
         sampler.ready = sampler.stop = sampler.ended = false;
         atomic_store(&target_count, 1);
-        error = start_thread();
+        error = xpr_start_own_thread(sample, NULL, STACK_BYTES);
         /* With the GIL, so that no fork copies Python's list of threads while the sampler is being put into it. */
         if (!error) wait_for(&sampler.ready);
     }

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { RATE_NS = 200000 };
+
 uint32_t xpr_clock_kind = XPR_CLOCK_MONOTONIC;
+double xpr_clock_ns_per_tick = 1;
 
 #if defined(__x86_64__)
 /* Reads the beginning of a file; 0 where it cannot be read. */
@@ -53,6 +56,12 @@ static void choose(void) {
     /* The architecture guarantees a constant rate and one count for all cores. */
     xpr_clock_kind = XPR_CLOCK_CNTVCT;
 #endif
+    if (xpr_clock_kind == XPR_CLOCK_MONOTONIC) return;
+    struct xpr_clock_record first = xpr_clock_sample(), last;
+    do
+        last = xpr_clock_sample();
+    while (last.monotonic_ns - first.monotonic_ns < RATE_NS);
+    xpr_clock_ns_per_tick = (double)(last.monotonic_ns - first.monotonic_ns) / (double)(last.tick - first.tick);
 }
 
 void xpr_clock_choose(void) {

@@ -52,6 +52,8 @@ int xpr_drain_prepare(struct xpr_capture *c) {
     c->samples_written = c->samples_dropped = 0;
     xpr_bytes_free(&c->probes);
     c->exchanges_written = c->exchanges_dropped = 0;
+    c->device_written = c->device_dropped_budget = c->device_dropped_error = 0;
+    c->power_written = c->power_dropped = 0;
     c->over_budget = c->removed = c->finished = false;
     c->reentered = c->hook_errors = c->noted_at_stop = 0;
     c->clock_interval_ns = ROUND_NS / 2;
@@ -80,6 +82,12 @@ struct split {
 
 static struct split split_events(const struct xpr_log *log, uint64_t tail, uint64_t head, uint64_t room_slots) {
     struct split s = {0, 0, 0};
+    if (head - tail <= room_slots) {
+        /* All fit, as they do until the budget ends: no slot need be waited for to know where the next event begins. */
+        s.fit_slots = head - tail;
+        for (uint64_t i = tail; i < head; i++) s.fit_events += log->ring[i & log->mask].kind != XPR_KIND_MORE;
+        return s;
+    }
     for (uint64_t i = tail; i < head;) {
         unsigned slots = log->ring[i & log->mask].flags & XPR_EVENT_SLOTS;
         if (!s.other_events && i + slots - tail <= room_slots) {
@@ -116,6 +124,23 @@ static void count(_Atomic uint64_t *counter, uint64_t more) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* In its first lap a ring's memory comes page by page as its thread stores there, which takes longer than all of its spans. So
+ * the drainer asks for what the thread will come to: twice as much as it used since the last round. */
+static void touch_ahead(struct xpr_log *log, uint64_t tail, uint64_t head) {
+    uint64_t until = head + 2 * (head - tail), from = log->touched > head ? log->touched : head;
+    if (until > log->capacity) until = log->capacity;
+    if (from >= until) return;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)(log->ring + from) & ~(page - 1), end = (uintptr_t)(log->ring + until);
+    /* Kernels before 5.14 do not know how; then the pages come as they did. */
+    bool done = madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) == 0;
+    log->touched = done ? until : log->capacity;
+}
+
 static void drain_log(struct xpr_capture *c, struct seen *seen, bool context_written, bool insist) {
     struct xpr_log *log = seen->log;
     uint64_t tail = atomic_load_explicit(&log->tail, memory_order_relaxed);
@@ -132,6 +157,7 @@ static void drain_log(struct xpr_capture *c, struct seen *seen, bool context_wri
     count(&log->dropped_budget, s.other_events);
     if (log->kept) atomic_store(&log->kept->tail, seen->head);
     atomic_store_explicit(&log->tail, seen->head, memory_order_release);
+    if (!seen->dead && !insist) touch_ahead(log, tail, seen->head);
 }
 
 static struct xpr_losses_record losses_of(const struct xpr_log *log) {
@@ -162,7 +188,7 @@ static void add_losses(struct xpr_capture *c, struct seen *seen, size_t n, bool 
 }
 
 static void add_gone(struct xpr_gone *gone, const struct xpr_log *log) {
-    gone->accepted += atomic_load(&log->accepted);
+    gone->accepted += xpr_log_accepted(log);
     gone->written += atomic_load(&log->written);
     gone->dropped_ring += atomic_load(&log->dropped_ring);
     gone->dropped_budget += atomic_load(&log->dropped_budget);
@@ -203,7 +229,10 @@ bool xpr_open_spans_of(const struct xpr_log *log, struct xpr_event *spans, uint3
         for (uint32_t i = 0; put - taken <= XPR_MAX_LEFT && i < n; i++) {
             bool is_left = false;
             for (uint32_t k = taken; k != put; k++) is_left |= atomic_load(&open->left[k % XPR_MAX_LEFT]) == spans[i].start;
-            if (!is_left) spans[(*count)++] = spans[i];
+            if (is_left) continue;
+            spans[*count] = spans[i];
+            if (!spans[i].schema) spans[*count].value = 0; /* that of an earlier span */
+            (*count)++;
         }
         return true;
     }
@@ -281,15 +310,51 @@ static void add_exchanges(struct xpr_capture *c, bool insist) {
     xpr_bytes_free(&exchanges);
 }
 
+static void add_device_chunk(struct xpr_capture *c, uint16_t type, struct xpr_bytes *records, size_t bytes_each,
+                             bool context_written, bool insist) {
+    uint64_t count = records->used / bytes_each;
+    if (context_written && add_whole(c, type, records, insist))
+        c->device_written += count;
+    else if (c->over_budget)
+        c->device_dropped_budget += count;
+    else
+        c->device_dropped_error += count;
+}
+
+static void add_device_batches(struct xpr_capture *c, struct xpr_device_batch *batch, bool context_written, bool insist) {
+    while (batch) {
+        struct xpr_device_batch *next = batch->next;
+        if (context_written) add_whole(c, XPR_CHUNK_DEVICES, &batch->devices, insist);
+        add_device_chunk(c, XPR_CHUNK_ACTIVITIES, &batch->activities, sizeof(struct xpr_activity_record), context_written,
+                         insist);
+        add_device_chunk(c, XPR_CHUNK_CALLS, &batch->calls, sizeof(struct xpr_call_record), context_written, insist);
+        add_device_chunk(c, XPR_CHUNK_GRAPH_NODES, &batch->graph_nodes, sizeof(struct xpr_graph_node_record),
+                         context_written, insist);
+        xpr_device_batch_free(batch);
+        batch = next;
+    }
+}
+
+static void add_power(struct xpr_capture *c, struct xpr_bytes *rows, bool context_written, bool insist) {
+    uint64_t count = rows->used / sizeof(struct xpr_power_record);
+    if (context_written && add_whole(c, XPR_CHUNK_POWER, rows, insist))
+        c->power_written += count;
+    else
+        c->power_dropped += count;
+    xpr_bytes_free(rows);
+}
+
 static void drain_round(struct xpr_capture *c, bool last) {
     size_t n;
     struct seen *seen = look(c, &n, last);
     if (!seen) return;
     /* After the heads and the samples: the strings that they mention are interned by now. */
-    struct xpr_bytes frames, stacks, samples, strings, schemas;
+    struct xpr_bytes frames, stacks, samples, power, strings, schemas;
     xpr_samples_take(&frames, &stacks, &samples);
+    struct xpr_device_batch *device_batches = xpr_device_records_take();
     append(&c->frames, &frames);
     append(&c->stacks, &stacks);
+    xpr_power_rows_take(&power);
     xpr_strings_take(&strings, &schemas);
     append(&c->strings, &strings);
     append(&c->schemas, &schemas);
@@ -308,6 +373,8 @@ static void drain_round(struct xpr_capture *c, bool last) {
     for (size_t i = 0; i < n; i++) drain_log(c, &seen[i], context_written, last);
     add_samples(c, &samples, context_written, last);
     add_exchanges(c, last);
+    add_device_batches(c, device_batches, context_written, last);
+    add_power(c, &power, context_written, last);
     add_losses(c, seen, n, last, last);
     retire(c, seen, n);
     free(seen);
@@ -359,6 +426,25 @@ static void add_prober(struct xpr_capture *c) {
     record.dropped += c->exchanges_dropped;
     struct xpr_part part = {&record, sizeof record};
     xpr_writer_add(&c->writer, XPR_CHUNK_PROBER, 0, &part, 1, true);
+}
+
+static void add_collector(struct xpr_capture *c) {
+    struct xpr_collector_record record;
+    if (!xpr_collector_totals(&record)) return;
+    record.written = c->device_written;
+    record.dropped_budget += c->device_dropped_budget;
+    record.dropped_error += c->device_dropped_error;
+    struct xpr_part part = {&record, sizeof record};
+    xpr_writer_add(&c->writer, XPR_CHUNK_COLLECTOR, 0, &part, 1, true);
+}
+
+static void add_power_totals(struct xpr_capture *c) {
+    struct xpr_power_totals_record record;
+    if (!xpr_power_totals(&record)) return;
+    record.written = c->power_written;
+    record.dropped += c->power_dropped;
+    struct xpr_part part = {&record, sizeof record};
+    xpr_writer_add(&c->writer, XPR_CHUNK_POWER_TOTALS, 0, &part, 1, true);
 }
 
 struct xpr_end_record xpr_end_of(const struct xpr_capture *c, const struct xpr_report *totals) {
@@ -434,6 +520,8 @@ static void settle(struct xpr_capture *c) {
     xpr_rings_close();
     xpr_samples_clear();
     xpr_exchanges_clear();
+    xpr_device_records_clear();
+    xpr_power_rows_clear();
 }
 
 void *xpr_drain(void *capture) {
@@ -456,6 +544,8 @@ void *xpr_drain(void *capture) {
     add_open_events(c);
     add_sampler(c);
     add_prober(c);
+    add_collector(c);
+    add_power_totals(c);
     add_end(c);
     bool removed = xpr_writer_close(&c->writer);
 

@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
+#include "recorder/own_thread.h"
 #include "recorder/recorder.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "recorder/drain.h"
+#include "recorder/filter.h"
 
 _Atomic uint32_t xpr_active;
 _Thread_local struct xpr_log *xpr_this_log __attribute__((tls_model("initial-exec")));
@@ -63,9 +64,15 @@ static void before_fork(void) {
     xpr_strings_lock();
     xpr_samples_lock();
     xpr_exchanges_lock();
+    xpr_device_records_lock();
+    xpr_power_rows_lock();
+    xpr_filter_lock();
 }
 
 static void after_fork_parent(void) {
+    xpr_filter_unlock();
+    xpr_power_rows_unlock();
+    xpr_device_records_unlock();
     xpr_exchanges_unlock();
     xpr_samples_unlock();
     xpr_strings_unlock();
@@ -78,6 +85,9 @@ static void after_fork_child(void) {
     xpr_strings_after_fork_child();
     xpr_samples_after_fork_child();
     xpr_exchanges_after_fork_child();
+    xpr_device_records_after_fork_child();
+    xpr_power_rows_after_fork_child();
+    xpr_filter_after_fork_child();
     if (capture.state != XPR_IDLE) {
         xpr_writer_close(&capture.writer);
         xpr_flight_free(&capture.flight);
@@ -113,23 +123,6 @@ static uint64_t power_of_two(uint64_t at_least) {
     return p;
 }
 
-static int start_drainer(void) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) return error;
-    pthread_attr_setstacksize(&attributes, DRAINER_STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigset_t every, before;
-    sigfillset(&every);
-    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    pthread_t drainer;
-    error = pthread_create(&drainer, &attributes, xpr_drain, &capture);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 int xpr_recorder_start(const char *path, uint64_t budget_bytes, uint64_t ring_bytes) {
     return xpr_recorder_begin(path, &(struct xpr_recorder_options){.budget_bytes = budget_bytes, .ring_bytes = ring_bytes});
 }
@@ -158,6 +151,8 @@ int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *opti
     capture.ring_bytes = power_of_two(options->ring_bytes);
     xpr_samples_reset();
     xpr_exchanges_reset();
+    xpr_device_records_reset();
+    xpr_power_rows_reset();
     int error = xpr_writer_open(&capture.writer, path, options->budget_bytes, capture.ring_bytes);
     capture.rings_in_memory = 0;
     capture.rings_errno = 0;
@@ -174,7 +169,7 @@ int xpr_recorder_begin(const char *path, const struct xpr_recorder_options *opti
         capture.threads = 0;
         memset(&capture.gone, 0, sizeof capture.gone);
         capture.state = XPR_RECORDING;
-        error = start_drainer();
+        error = xpr_start_own_thread(xpr_drain, &capture, DRAINER_STACK_BYTES);
     }
     if (error) {
         capture.state = XPR_IDLE;
@@ -193,6 +188,59 @@ void xpr_recorder_wake(void) {
     /* Without the lock: a wake-up that is missed costs one round, a lock could cost the program a wait. */
     atomic_store(&capture.wake_wanted, true);
     pthread_cond_signal(&capture.wake);
+}
+
+static void take_out(struct xpr_open_spans *open, uint64_t start) {
+    uint32_t count = atomic_load_explicit(&open->count, memory_order_relaxed);
+    uint32_t i = count;
+    while (i && open->spans[i - 1].start != start) i--;
+    if (!i) {
+        open->more -= open->more > 0;
+        return;
+    }
+    for (; i < count; i++) xpr_copy_slot(&open->spans[i - 1], &open->spans[i]);
+    atomic_store_explicit(&open->count, count - 1, memory_order_release);
+}
+
+/* Takes out what other threads left. */
+static void catch_up(struct xpr_open_spans *open) {
+    uint32_t put = atomic_load_explicit(&open->left_count, memory_order_acquire);
+    uint32_t taken = atomic_load_explicit(&open->left_taken, memory_order_relaxed);
+    if (put - taken > XPR_MAX_LEFT) {
+        open->more = 0;
+        atomic_store_explicit(&open->count, 0, memory_order_release);
+    } else {
+        for (; taken != put; taken++)
+            take_out(open, atomic_load_explicit(&open->left[taken % XPR_MAX_LEFT], memory_order_relaxed));
+    }
+    atomic_store_explicit(&open->left_taken, put, memory_order_release);
+}
+
+bool xpr_log_make_room(struct xpr_log *log, uint64_t head, unsigned n) {
+    uint64_t tail = atomic_load_explicit(&log->tail, memory_order_acquire), after = head + n;
+    if (after - tail > log->capacity) {
+        uint64_t dropped = atomic_load_explicit(&log->dropped_ring, memory_order_relaxed);
+        atomic_store_explicit(&log->dropped_ring, dropped + 1, memory_order_relaxed);
+        struct xpr_ring_header *kept = atomic_load_explicit(&log->kept, memory_order_relaxed);
+        if (kept) atomic_store_explicit(&kept->dropped_ring, dropped + 1, memory_order_relaxed);
+        return false;
+    }
+    uint64_t half = log->capacity / 2, full = tail + log->capacity, next_half = after / half * half + half;
+    if (head / half != after / half) xpr_recorder_wake();
+    log->limit = next_half - 1 < full ? next_half - 1 : full;
+    return true;
+}
+
+void xpr_log_take_out(struct xpr_open_spans *open, uint64_t start) {
+    catch_up(open);
+    take_out(open, start);
+}
+
+bool xpr_log_place_open(struct xpr_open_spans *open) {
+    catch_up(open);
+    if (atomic_load_explicit(&open->count, memory_order_relaxed) < XPR_MAX_OPEN_SPANS) return true;
+    open->more++;
+    return false;
 }
 
 /* Gives the log an empty ring for this capture: in the rings' file, else in memory. Without memory it counts its events as
@@ -223,11 +271,13 @@ static void map_ring(struct xpr_log *log) {
     log->mask = log->capacity - 1;
     log->head = kept ? &kept->head : &log->own_head;
     log->open = kept ? &kept->open : &log->own_open;
-    log->seen_tail = 0;
+    log->limit = 0;
+    log->touched = 0;
     atomic_store(&log->tail, 0);
     atomic_store(&log->own_head, 0);
     /* A ring of the file was cleared when it was given back. */
     memset(&log->own_open, 0, sizeof log->own_open);
+    for (int i = 0; i < XPR_MAX_OPEN_SPANS; i++) log->open->spans[i].duration = XPR_DURATION_OPEN;
     atomic_store(&log->begun_in_c, 0);
     atomic_store(&log->ended_in_c, 0);
 }
@@ -265,9 +315,10 @@ struct xpr_log *xpr_log_begin(uint32_t generation, const char *thread_name) {
         }
         map_ring(log);
         log->index = capture.threads++;
-        log->sampled = log->greeted = false;
+        log->sampled = false;
+        log->cpu_tick = 0;
         log->reported_drops = 0;
-        atomic_store(&log->accepted, 0);
+        atomic_store(&log->more_slots, 0);
         atomic_store(&log->dropped_ring, 0);
         atomic_store(&log->written, 0);
         atomic_store(&log->dropped_budget, 0);

@@ -5,14 +5,7 @@
 
 #include "kernels/place_events.h"
 #include "kernels/rows_by_code.h"
-
-#define CHECK(condition)                                                    \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);          \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 static void *copy(const void *values, size_t size) {
     void *made = malloc(size ? size : 1);

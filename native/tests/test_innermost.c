@@ -98,7 +98,9 @@ static void one_case(bool join_alike) {
     high[0] = low[0] + 1 + below(8);
     low[1] = high[0] + 1 + below(4);
     high[1] = low[1] + 1 + below(8);
-    xpr_line_spans of_line = {line.start_ps, line.end_ps, line.name,    0,       line.count,
+    int64_t duration_ps[SPANS];
+    for (size_t i = 0; i < line.count; i++) duration_ps[i] = line.end_ps[i] - line.start_ps[i];
+    xpr_line_spans of_line = {line.start_ps, duration_ps, line.name,    0,       line.count,
                               name_says,     special_row, special_says, specials};
     xpr_more_spans others = {more.start_ps, more.end_ps, more.event, more.says, more.count};
     xpr_keep keep = {low, high, 2};

@@ -4,11 +4,7 @@
 #include <sys/mman.h>
 
 #include "recorder/own_memory.h"
-
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) return fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what), 1;                    \
-    } while (0)
+#include "tests/check.h"
 
 int main(void) {
     struct xpr_memory memory;

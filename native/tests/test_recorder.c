@@ -14,14 +14,7 @@
 
 #include "recorder/drain.h"
 #include "recorder/recorder.h"
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 enum { MAX_THREADS = 512 };
 
@@ -422,7 +415,7 @@ static void more_threads_than_the_file_has_room_for(void) {
 static void open_spans_in_any_order(void) {
     CHECK(xpr_recorder_start(path, 1 << 30, 1 << 16) == 0);
     struct xpr_log *log = xpr_log_begin(xpr_recording(), NULL);
-    for (uint64_t i = 1; i <= 40; i++) xpr_log_enter(log, i, 2, 1, 0, 0);
+    for (uint64_t i = 1; i <= 40; i++) xpr_log_enter(log, i, xpr_event_word(2, 1), 0);
     CHECK(atomic_load(&log->open->count) == 32 && log->open->more == 8 && log->open->spans[31].start == 32);
     for (uint64_t i = 40; i > 32; i--) xpr_log_leave(log, i);
     xpr_log_leave(log, 99); /* not entered here */
@@ -438,9 +431,18 @@ static void open_spans_in_any_order(void) {
     uint64_t head;
     CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 30 && spans[3].start == 6);
     CHECK(atomic_load(&log->open->count) == 31); /* the thread itself has not come by */
-    xpr_log_enter(log, 41, 2, 1, 0, 0);
-    CHECK(atomic_load(&log->open->count) == 31 && log->open->spans[3].start == 6 && log->open->spans[30].start == 41);
-    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 31);
+    CHECK(xpr_log_enter(log, 41, xpr_event_word(2, 1), 0) && atomic_load(&log->open->count) == 32);
+    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 31 && spans[30].start == 41);
+    CHECK(xpr_log_enter(log, 42, xpr_event_word(2, 1), 0)); /* needs the place */
+    CHECK(atomic_load(&log->open->count) == 32 && log->open->spans[3].start == 6 && log->open->spans[31].start == 42);
+    xpr_log_left_elsewhere(log->index, generation, 42);
+    xpr_log_leave(log, 41); /* the last one of its own */
+    CHECK(atomic_load(&log->open->count) == 30 && log->open->spans[29].start == 32);
+    xpr_log_enter(log, 43, xpr_event_word(2, 1) | (uint64_t)1 << 48, 5);
+    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 31 && spans[30].value == 5);
+    xpr_log_leave(log, 43);
+    xpr_log_enter(log, 44, xpr_event_word(2, 1), 6);
+    CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 31 && spans[30].start == 44 && spans[30].value == 0);
     struct xpr_report r = stop();
     struct contents c;
     read_shard(&c);
@@ -454,12 +456,12 @@ static void more_spans_left_elsewhere_than_fit(void) {
     struct xpr_event spans[XPR_MAX_OPEN_SPANS];
     uint32_t count;
     uint64_t head;
-    for (uint64_t i = 1; i <= XPR_MAX_LEFT + 1; i++) xpr_log_enter(log, i, 2, 1, 0, 0);
+    for (uint64_t i = 1; i <= XPR_MAX_LEFT + 1; i++) xpr_log_enter(log, i, xpr_event_word(2, 1), 0);
     for (uint64_t i = 1; i <= XPR_MAX_LEFT; i++) xpr_log_left_elsewhere(log->index, xpr_recording(), i);
     CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 0);
     xpr_log_left_elsewhere(log->index, xpr_recording(), XPR_MAX_LEFT + 1);
     CHECK(xpr_open_spans_of(log, spans, &count, &head) && count == 0);
-    xpr_log_enter(log, 100, 2, 1, 0, 0);
+    xpr_log_enter(log, 100, xpr_event_word(2, 1), 0);
     CHECK(atomic_load(&log->open->count) == 1 && log->open->spans[0].start == 100);
     xpr_log_leave(log, 100);
     stop();

@@ -107,7 +107,7 @@ static void *work(void *argument) {
         unsigned what = roll(&w->state, 100);
         if (what < 30 && w->count < MOST_OPEN && atomic_load(&w->noted) < MOST_OPEN) {
             struct span span = {atomic_fetch_add(&next_start, 1), generation, log->index, w};
-            xpr_log_enter(log, span.start, 0, 1, 0, 0);
+            xpr_log_enter(log, span.start, xpr_event_word(0, 1), 0);
             w->open[w->count++] = span;
             atomic_fetch_add(&w->noted, 1);
         } else if (what < 60 && w->count) {

@@ -4,14 +4,7 @@
 #include <string.h>
 
 #include "recorder/strings.h"
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 static uint32_t name_id(const char *text) { return xpr_intern(text, strlen(text), XPR_USE_NAME, NULL); }
 

@@ -32,7 +32,7 @@ def partial(profile: Profile) -> pa.Table:
         {
             "cause": gaps["cause"],
             "evidence": gaps["evidence"],
-            "source": pa.array(sources_of_gaps(profile), pa.string()),
+            "source": sources_of_gaps(profile),
             "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
             "length_ps": gaps["length_ps"],
             "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),
@@ -41,7 +41,7 @@ def partial(profile: Profile) -> pa.Table:
     return merge(table, None)
 
 
-def sources_of_gaps(profile: Profile) -> list[str]:
+def sources_of_gaps(profile: Profile) -> pa.StringArray:
     """Per row of `gaps` the source line of its evidence as `path:line`, "" where it names none."""
     gaps, events = profile["gaps"], Events.of(profile)
     event = integers(gaps, "event")
@@ -58,7 +58,7 @@ def sources_of_gaps(profile: Profile) -> list[str]:
         if place is not None:
             number[stack == row] = len(texts)
             texts.append(place.source)
-    return [texts[at] for at in number.tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(number))
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

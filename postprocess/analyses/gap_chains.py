@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, Integers, dictionary, distinct, integers
+from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
@@ -79,13 +80,17 @@ def partial(profile: Profile) -> pa.Table:
     step = integers(profile["windows"], "step")[window[rows]]
     place = gap - np.repeat(*_first_gap(window[rows], gap))
     chain = _Chain(profile)
-    out: list[dict[str, Any]] = [
-        {"host": profile.host, "step": of, "gap": at, "pieces": 1, **row}
-        for of, at, row in zip(
-            step[shown].tolist(), place[shown].tolist(), chain.of(gaps.take(pa.array(rows[shown]))), strict=True
-        )
-    ]
-    left = gaps.take(pa.array(rows[~shown]))
+    count = int(np.count_nonzero(shown))
+    own = _table(
+        {
+            "host": pa.repeat(pa.scalar(profile.host), count),
+            "step": step[shown],
+            "gap": place[shown],
+            "pieces": np.ones(count, np.int64),
+            **chain.of(gaps.take(pa.array(rows[shown]))),
+        }
+    )
+    left = gaps.select(["lane", "cause", "evidence"]).take(pa.array(rows[~shown]))
     cause = left["cause"].combine_chunks().dictionary_encode()
     rank = np.array([CLASSES.index(name) for name in cause.dictionary.to_pylist()] or [0], np.int64)[cause.indices]
     lane, step_of = integers(left, "lane"), step[~shown]
@@ -94,7 +99,7 @@ def partial(profile: Profile) -> pa.Table:
     low, high, size = start[~shown], end[~shown], length[~shown]
     order = np.lexsort((low, -size, member))
     edges = np.searchsorted(member[order], np.arange(len(first)))
-    several = pa.table(
+    summed = _table(
         {
             "host": pa.repeat(pa.scalar(profile.host), len(first)),
             "lane": lane[first],
@@ -107,10 +112,13 @@ def partial(profile: Profile) -> pa.Table:
             "evidence": left["evidence"].take(pa.array(order[edges])),
         }
     )
-    absent = pa.nulls(len(first))
-    columns = [several[name] if name in several.column_names else absent for name in _SCHEMA.names]
-    summed = pa.table([*columns], names=_SCHEMA.names).cast(_SCHEMA)
-    return pa.concat_tables([pa.Table.from_pylist(out, schema=_SCHEMA), summed]).combine_chunks()
+    return pa.concat_tables([own, summed]).combine_chunks()
+
+
+def _table(columns: Mapping[str, Any]) -> pa.Table:
+    """Columns of _SCHEMA, null where they are not among ``columns``."""
+    absent = pa.nulls(len(columns["host"]))
+    return pa.table([columns.get(name, absent) for name in _SCHEMA.names], names=_SCHEMA.names).cast(_SCHEMA)
 
 
 def _largest(gap: Int64, window: Int64, length: Int64, window_ps: Int64) -> Bool:
@@ -118,12 +126,12 @@ def _largest(gap: Int64, window: Int64, length: Int64, window_ps: Int64) -> Bool
     sums = np.zeros(int(gap[-1]) + 1, np.int64)
     np.add.at(sums, gap, length)
     of_window = window[np.searchsorted(gap, np.arange(len(sums)))]
-    order = np.lexsort((np.arange(len(sums)), -sums, of_window))
-    ranked = of_window[order]
-    rank = np.arange(len(sums)) - np.searchsorted(ranked, ranked)
+    # What is too small comes behind what is not.
+    enough = np.flatnonzero(sums * LEAST_SHARE >= window_ps[of_window])
+    enough = enough[np.lexsort((-sums[enough], of_window[enough]))]
+    ranked = of_window[enough]
     shown = np.zeros(len(sums), np.bool_)
-    shown[order] = rank < LARGEST
-    shown &= sums * LEAST_SHARE >= window_ps[of_window]
+    shown[enough] = np.arange(len(enough)) - np.searchsorted(ranked, ranked) < LARGEST
     return shown
 
 
@@ -139,10 +147,7 @@ class _Chain:
     def __init__(self, profile: Profile) -> None:
         self._events = Events.of(profile)
         self._lines = profile["lines"]["name"].to_pylist()
-        self._launches = profile["launches"].to_pylist()
-        self._runs = profile["runs"].to_pylist()
-        # A launch on several devices has one run on each lane.
-        self._run_of = {(row["lane"], row["launch"]): run for run, row in enumerate(self._runs)}
+        self._launches, self._runs = profile["launches"], profile["runs"]
         self._programs = profile["programs"]["name"].to_pylist()
         self._program_source: dict[int, str] = {}
         places: dict[str, set[str]] = defaultdict(set)
@@ -186,52 +191,40 @@ class _Chain:
         self._file, self._files = dictionary(hlo, "file")
         self._line = integers(hlo, "source_line", 0)
 
-    def of(self, gaps: pa.Table) -> list[dict[str, Any]]:
+    def of(self, gaps: pa.Table) -> dict[str, Any]:
         """The columns of _SCHEMA that rows of the table gaps say."""
         said = ("lane", "start_ps", "end_ps", "cause", "length_ps", "cause_step", "evidence")
-        before, after = self._neighbours(integers(gaps, "lane"), integers(gaps, "end_ps"))
-        found = [
-            {**dict(zip(said, row, strict=True)), **self._described(ended, ending, launch, row[0])}
-            for *row, launch, ended, ending in zip(
-                *(gaps[name].to_pylist() for name in said),
-                gaps["launch"].to_pylist(),
-                before.tolist(),
-                after.tolist(),
-                strict=True,
-            )
-        ]
-        event = integers(gaps, "event")
-        rows = np.flatnonzero(event >= 0)
-        for row, evidence in zip(rows.tolist(), self._evidence(event[rows], gaps["cause"].take(rows)), strict=True):
-            found[row] |= evidence
-        return found
+        lane = integers(gaps, "lane")
+        before, after = self._neighbours(lane, integers(gaps, "end_ps"))
+        columns: dict[str, Any] = {name: gaps[name] for name in said}
+        for name, op in (("before", before), ("after", after)):
+            columns[f"{name}_op"], columns[f"{name}_source"] = self._op(op)
+        return columns | self._launched(lane, after, integers(gaps, "launch")) | self._evidence(gaps)
 
-    def _described(self, before: int, after: int, launch: int | None, lane: int) -> dict[str, Any]:
-        """What is known of the ops around a gap (rows of the leaves, -1 where there is none) and of its launch."""
-        out: dict[str, Any] = {}
-        run = -1
-        if before >= 0:
-            out["before_op"], out["before_source"] = self._op(before)
-        if after >= 0:
-            out["after_op"], out["after_source"] = self._op(after)
-            run = int(self._op_run[after])
-        if launch is not None:
-            run = self._run_of.get((lane, launch), run)
-            launched = self._launches[launch]
-            out |= {
-                "program": launched["name"],
-                "thread": self._lines[launched["line"]],
-                "launch_start_ps": launched["start_ps"],
-                "launch_end_ps": launched["end_ps"],
-                "launch_step": launched["step"],
-            }
-        if after >= 0 and run >= 0:
-            described = self._runs[run]
-            out["join"] = described["join"]
-            if described["program"] is not None:
-                out["program"] = self._programs[described["program"]]
-                out["program_source"] = self._program_source.get(described["program"])
-        return out
+    def _launched(self, lane: Int64, after: Int64, launch: Int64) -> dict[str, pa.Array]:
+        """What is known of the launch of each gap (-1: there is none) and of the run of the op that ends it."""
+        launches, runs = self._launches, self._runs
+        known = launch >= 0
+        run = _at(self._op_run, after)
+        # A launch on several devices has one run on each lane.
+        width = launches.num_rows + 1
+        of_lane = row_of(integers(runs, "lane") * width + integers(runs, "launch") + 1, lane * width + launch + 1)
+        run = np.where(after >= 0, np.where(known & (of_lane >= 0), of_lane, run), -1)
+        program = _at(integers(runs, "program"), run)
+        names, launch_name = [*self._programs], _at(dictionary(launches, "name")[0], launch)
+        name = np.where(program >= 0, program, np.where(known, launch_name + len(names), -1))
+        names += dictionary(launches, "name")[1]
+        sources = [self._program_source.get(row) for row in range(len(self._programs))]
+        asked = _rows(launch)
+        return {
+            "program": pa.array(names, pa.string()).take(_rows(name)),
+            "program_source": pa.array(sources, pa.string()).take(_rows(program)),
+            "join": runs["join"].take(_rows(run)),
+            "thread": pa.array(self._lines, pa.string()).take(_rows(_at(integers(launches, "line"), launch))),
+            "launch_start_ps": launches["start_ps"].take(asked),
+            "launch_end_ps": launches["end_ps"].take(asked),
+            "launch_step": launches["step"].take(asked),
+        }
 
     def _neighbours(self, lane: Int64, end_ps: Int64) -> tuple[Int64, Int64]:
         """Per gap the op before and the op behind it, -1 without.
@@ -247,11 +240,18 @@ class _Chain:
             after[mine[more]] = op[place[more]]
         return before, after
 
-    def _op(self, op: int) -> tuple[str, str | None]:
-        hlo = int(self._op_hlo[op])
-        file = self._files[self._file[hlo]] if hlo >= 0 else None
-        name = self._events.names[self._events.name[self._op_event[op]]]
-        return name, f"{file}:{self._line[hlo]}" if file else None
+    def _op(self, op: Int64) -> tuple[pa.Array, pa.Array]:
+        """Name and source line of ops (rows of the leaves, -1 where there is none)."""
+        hlo = _at(self._op_hlo, op)
+        known, which = np.unique(hlo, return_inverse=True)
+        files = [self._files[self._file[row]] if row >= 0 else None for row in known.tolist()]
+        sources = [
+            f"{file}:{self._line[row]}" if file else None for file, row in zip(files, known.tolist(), strict=True)
+        ]
+        name = _at(self._events.name, _at(self._op_event, op))
+        codes, of = np.unique(name, return_inverse=True)
+        names = [self._events.names[code] if code >= 0 else None for code in codes.tolist()]
+        return pa.array(names, pa.string()).take(pa.array(of)), pa.array(sources, pa.string()).take(pa.array(which))
 
     def _compiling(self, start: int, end: int) -> str | None:
         """The function that was compiled in most of [start, end): XLA's own events name none, jax.monitoring's do."""
@@ -272,15 +272,24 @@ class _Chain:
             found[mine[inside]] = calls[place[inside]]
         return found
 
-    def _evidence(self, event: Int64, cause: pa.ChunkedArray) -> Iterator[dict[str, Any]]:
-        """What the event says that is the evidence for each cause."""
+    def _evidence(self, gaps: pa.Table) -> dict[str, pa.Array]:
+        """What the events say that are the evidence for the causes of gaps."""
         events = self._events
-        stated, text = events.argument_of("source", event)
-        columns = (events.line, events.start_ps, events.end_ps, events.name)
-        for line, start, end, code, calling, why, states, said in zip(
-            *(column[event].tolist() for column in columns),
-            self._calling(event).tolist(),
-            cause.to_pylist(),
+        event = integers(gaps, "event")
+        rows = np.flatnonzero(event >= 0)
+        functions: list[str | None] = [None] * len(event)
+        sources: list[str | None] = [None] * len(event)
+        asked = event[rows]
+        stated, text = events.argument_of("source", asked)
+        named: dict[int, str | None] = {}
+        for row, line, start, end, code, calling, why, states, said in zip(
+            rows.tolist(),
+            events.line[asked].tolist(),
+            events.start_ps[asked].tolist(),
+            events.end_ps[asked].tolist(),
+            events.name[asked].tolist(),
+            self._calling(asked).tolist(),
+            gaps["cause"].take(pa.array(rows)).to_pylist(),
             stated.tolist(),
             text.tolist(),
             strict=True,
@@ -291,15 +300,42 @@ class _Chain:
             if function is None and why in ("host", "compiler") and calling >= 0:
                 called = host_names.JIT_CALL.match(events.names[events.name[calling]])
                 function = called["function"] if called else None
-            frame = _FRAME.match(events.names[code])
-            source = None
+            if code not in named:
+                frame = _FRAME.match(events.names[code])
+                named[code] = frame["where"] if frame is not None else None
+            functions[row] = function
             if states:
-                source = events.text_of(said)
-            elif frame is not None:
-                source = frame["where"]
+                sources[row] = events.text_of(said)
+            elif named[code] is not None:
+                sources[row] = named[code]
             elif function:
-                source = self._function_source.get(host_names.function_name(function))
-            yield {"function": function, "source": source, "event_start_ps": start, "event_duration_ps": end - start}
+                sources[row] = self._function_source.get(host_names.function_name(function))
+        return {
+            "function": pa.array(functions, pa.string()),
+            "source": pa.array(sources, pa.string()),
+            "event_start_ps": pa.array(_at(events.start_ps, event), mask=event < 0),
+            "event_duration_ps": pa.array(_at(events.end_ps, event) - _at(events.start_ps, event), mask=event < 0),
+        }
+
+
+class _Column(Protocol):
+    """What is read row by row: a column, or one that is worked out when it is asked for."""
+
+    def __getitem__(self, rows: Int64) -> Integers: ...
+
+
+def _at(column: _Column, row: Int64) -> Int64:
+    """The values of ``column`` at rows, -1 where a row is -1."""
+    out = np.full(len(row), -1, np.int64)
+    known = row >= 0
+    if known.any():
+        out[known] = column[row[known]]
+    return out
+
+
+def _rows(row: Int64) -> pa.Array:
+    """Rows to take, null where they are -1."""
+    return pa.array(row, mask=row < 0)
 
 
 def merge(a: pa.Table, b: pa.Table) -> pa.Table:

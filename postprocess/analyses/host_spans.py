@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 def partial(profile: Profile) -> pa.Table:
     """One row per (kind, name, source) of one profile."""
     events = Events.of(profile)
-    rows = np.flatnonzero(np.isin(events.kind, [int(k) for k in _KINDS]))
+    rows = events.rows_of_kind(*_KINDS)
     has_source, source = events.argument_of("source", rows)
     packed = (events.kind[rows], events.name[rows], np.where(has_source, source, -1))
     first, group = distinct(*packed)

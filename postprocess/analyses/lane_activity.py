@@ -121,7 +121,7 @@ def _reasons(profile: Profile) -> tuple[tuple[tuple[str, str], ...], Int64, Int6
         words = opcodes[opcode[op]] if where else events.names[name[row]]
         found.append(number.setdefault((words, where), len(number)))
     of_op = np.array(found or [-1], np.int64)[which] if len(hlo) else hlo
-    said = zip(profile["gaps"]["evidence"].to_pylist(), sources_of_gaps(profile), strict=True)
+    said = zip(profile["gaps"]["evidence"].to_pylist(), sources_of_gaps(profile).to_pylist(), strict=True)
     of_gap = np.array([number.setdefault(pair, len(number)) for pair in said] or np.zeros(0), np.int64)
     return tuple(number), of_op, of_gap
 

@@ -88,9 +88,10 @@ def _instructions(profile: Profile, ops: pa.Table) -> tuple[Int64, list[tuple[in
     name, names = dictionary(profile["events"], "name")
     is_copy = (integers(ops, "run") < 0) & ~on_device_plane(profile, ops)
     nameless = np.where(is_copy, -1, -2 - name[integers(ops, "event")].astype(np.int64))
-    keys, place = np.unique(np.where(hlo_op >= 0, hlo_op, nameless), return_inverse=True)
-    found = [(int(k), "") if k >= 0 else (-1, COPY if k == -1 else names[-2 - int(k)]) for k in keys]
-    return place.reshape(-1), found
+    what = np.where(hlo_op >= 0, hlo_op, nameless)
+    first, place = distinct(what)
+    found = [(k, "") if k >= 0 else (-1, COPY if k == -1 else names[-2 - k]) for k in what[first].tolist()]
+    return place, found
 
 
 _Identity = tuple[str, str, str, str, int, str]

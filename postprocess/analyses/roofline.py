@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.top_ops import KEYS, Instructions, phase_of
 from xprof_py.postprocess.hlo.peaks import Peaks, ideal_ps, ideal_times_ps, peaks_of
-from xprof_py.postprocess.join.columns import Int64, dictionary, integers
+from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
 COMPILED_CLASSES = ("compute", "memory")
@@ -170,12 +170,9 @@ def executions(profile: Profile) -> list[Executions]:
     class_code, classes = dictionary(ops, "class")
     phase_code, phases = phase_of(profile, ops)
     lane = integers(ops, "lane")
-    # One number per key: a trace has millions of ops, and sorting rows of several columns takes ten times as long.
-    sizes = (profile["hlo_ops"].num_rows, len(phases), len(classes), profile["lanes"].num_rows)
     parts = (integers(ops, "hlo_op"), phase_code.astype(np.int64), class_code.astype(np.int64), lane)
-    keys, group = np.unique(np.ravel_multi_index(parts, sizes), return_inverse=True)
-    group = group.reshape(-1)
-    found = np.stack(np.unravel_index(keys, sizes), axis=1)
+    first, group = distinct(*parts)
+    found = np.stack([part[first] for part in parts], axis=1)
     total_ps = np.zeros(len(found), np.int64)
     np.add.at(total_ps, group, integers(ops, "duration_ps") + integers(ops, "open_ps"))
     count = np.bincount(group, minlength=len(found))

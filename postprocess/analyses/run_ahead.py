@@ -14,12 +14,10 @@ runs without a launch are not counted. An exact count needs every run joined, se
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
-from xprof_py.postprocess.join.columns import Int64, integers
+from xprof_py.postprocess.join.columns import Int64, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
 _SCHEMA = pa.schema(
@@ -38,29 +36,35 @@ _SCHEMA = pa.schema(
         ("blocked_ps", pa.int64()),
     ]
 )
+_NEVER = np.iinfo(np.int64).max
 _ORDER = [(name, "ascending") for name in ("host", "lane", "step")]
 
 
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile, outermost steps only."""
     runs, launches = profile["runs"], profile["launches"]
-    steps = profile["steps"].select(["name", "number", "occurrence", "phase"]).to_pylist()
+    steps = profile["steps"]
     launch, lane, step = (integers(runs, name) for name in ("launch", "lane", "step"))
     joined = np.flatnonzero(launch >= 0)
     launched = integers(launches, "start_ps")[launch[joined]] if len(joined) else joined
-    out: list[dict[str, Any]] = []
+    parts = [_SCHEMA.empty_table()]
     for one in np.unique(lane[joined]).tolist():
         mine = lane[joined] == one
         order = np.argsort(launched[mine], kind="stable")
         rows = joined[mine][order]
-        for found in _lane(profile, rows, launch[rows], step[rows]):
-            named = steps[found["step"]]
-            out.append({"host": profile.host, "lane": one, **named, **found})
-    return pa.Table.from_pylist(out, schema=_SCHEMA).sort_by(_ORDER)
+        found = _lane(profile, rows, launch[rows], step[rows])
+        columns = {
+            "host": pa.repeat(pa.scalar(profile.host), len(found["step"])),
+            "lane": np.full(len(found["step"]), one),
+            **{name: steps[name].take(found["step"]) for name in ("name", "number", "occurrence", "phase")},
+            **found,
+        }
+        parts.append(pa.table([columns[name] for name in _SCHEMA.names], names=_SCHEMA.names).cast(_SCHEMA))
+    return pa.concat_tables(parts).sort_by(_ORDER)
 
 
-def _lane(profile: Profile, rows: Int64, launch: Int64, step: Int64) -> list[dict[str, Any]]:
-    """One dict per step of a lane's runs ``rows``, which are in order of launch."""
+def _lane(profile: Profile, rows: Int64, launch: Int64, step: Int64) -> dict[str, pa.Array]:
+    """One row per step of a lane's runs ``rows``, which are in order of launch."""
     launches = profile["launches"]
     launch_start, launch_end = integers(launches, "start_ps")[launch], integers(launches, "end_ps")[launch]
     is_open = np.asarray(launches["end_ps"].is_null().to_numpy(zero_copy_only=False))[launch]
@@ -70,54 +74,44 @@ def _lane(profile: Profile, rows: Int64, launch: Int64, step: Int64) -> list[dic
     latest_end = np.maximum.accumulate(end) if len(end) else end
     in_step = step >= 0
     numbers, first, count = np.unique(step[in_step], return_index=True, return_counts=True)
-    first = np.flatnonzero(in_step)[first]
-    order = np.argsort(first)
-    waits = _Waits(profile)
-    out = []
-    for index, place in enumerate(order.tolist()):
-        at = int(first[place])
-        until = int(launch_start[first[order[index + 1]]]) if index + 1 < len(order) else None
-        told = int(start[at]) if is_open[at] else int(launch_end[at])
-        # Other threads may launch at the very same moment: that is not before it.
-        before = np.arange(
-            np.searchsorted(latest_end, told, side="right"), np.searchsorted(launch_start, launch_start[at])
-        )
-        unfinished = before[end[before] > told]
-        others = np.unique(step[unfinished])
-        others = others[(others >= 0) & (others != numbers[place])]
-        out.append(
-            {
-                "step": int(numbers[place]),
-                "runs": int(count[place]),
-                "ahead_ps": None if is_open[at] else max(int(start[at]) - told, 0),
-                "ahead_runs": len(unfinished),
-                "ahead_steps": len(others),
-                "blocked_ps": waits.between(int(line[at]), int(launch_start[at]), until),
-            }
-        )
+    at = np.flatnonzero(in_step)[first]
+    order = np.argsort(at)
+    numbers, count, at = numbers[order], count[order], at[order]
+    told = np.where(is_open[at], start[at], launch_end[at])
+    # Other threads may launch at the very same moment: that is not before it.
+    low = np.searchsorted(latest_end, told, side="right")
+    many = np.maximum(np.searchsorted(launch_start, launch_start[at]) - low, 0)
+    owner = np.repeat(np.arange(len(at)), many)
+    before = low[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(many) - many, many)
+    unfinished = end[before] > told[owner]
+    owner, other = owner[unfinished], step[before[unfinished]]
+    another = (other >= 0) & (other != numbers[owner])
+    seen, _ = distinct(owner[another], other[another])
+    begins = launch_start[at]
+    return {
+        "step": pa.array(numbers),
+        "runs": pa.array(count),
+        "ahead_ps": pa.array(np.maximum(start[at] - told, 0), mask=is_open[at]),
+        "ahead_runs": pa.array(np.bincount(owner, minlength=len(at))),
+        "ahead_steps": pa.array(np.bincount(owner[another][seen], minlength=len(at))),
+        "blocked_ps": pa.array(_blocked(profile, line[at], begins, np.append(begins[1:], _NEVER)[: len(at)])),
+    }
+
+
+def _blocked(profile: Profile, line: Int64, start_ps: Int64, until_ps: Int64) -> Int64:
+    """Picoseconds of the waits for the device of each line that began in [start, until)."""
+    table = profile["device_waits"]
+    worked = np.asarray(table["for_work"].to_numpy(zero_copy_only=False), np.bool_)
+    of_line, starts = (integers(table, name)[worked] for name in ("line", "start_ps"))
+    length = integers(table, "end_ps")[worked] - starts
+    out = np.zeros(len(line), np.int64)
+    for one in np.unique(line).tolist():
+        mine, asked = of_line == one, line == one
+        # Each line's waits are in order of start.
+        before = np.append(0, np.cumsum(length[mine]))
+        low, high = (np.searchsorted(starts[mine], edge[asked]) for edge in (start_ps, until_ps))
+        out[asked] = before[high] - before[low]
     return out
-
-
-class _Waits:
-    """Waits for the device by line, each line's in order of start."""
-
-    def __init__(self, profile: Profile) -> None:
-        table = profile["device_waits"]
-        worked = np.asarray(table["for_work"].to_numpy(zero_copy_only=False), np.bool_)
-        line, start = (integers(table, name)[worked] for name in ("line", "start_ps"))
-        length = integers(table, "end_ps")[worked] - start
-        self._of_line = {
-            one: (start[line == one], np.r_[0, np.cumsum(length[line == one])]) for one in np.unique(line).tolist()
-        }
-
-    def between(self, line: int, start_ps: int, until_ps: int | None) -> int:
-        """Picoseconds of the waits of a line that began in [start, until); until None: to the end of the capture."""
-        if line not in self._of_line:
-            return 0
-        starts, before = self._of_line[line]
-        low = np.searchsorted(starts, start_ps)
-        high = len(starts) if until_ps is None else np.searchsorted(starts, until_ps)
-        return int(before[high] - before[low])
 
 
 def merge(a: pa.Table, b: pa.Table) -> pa.Table:

@@ -151,7 +151,8 @@ def analyse_sources(sources: Sources, *, calibrate: bool = False, workers: Worke
     failures: list[BadInputError] = []
     for source in sources.processes:
         try:
-            read.append(first_pass(source, calibrate=calibrate, workers=workers))
+            alone = len(sources.processes) == 1
+            read.append(first_pass(source, calibrate=calibrate, alone=alone, workers=workers))
         except BadInputError as error:
             failures.append(error)
     if not read:

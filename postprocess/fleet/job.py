@@ -73,12 +73,16 @@ class ProcessDetail:
     timeline: ProcessTimeline | None
 
 
-def process_part(joined: Profile, process_index: int | None) -> tuple[ProcessPart, ProcessDetail]:
-    """Map 1."""
+def process_part(
+    joined: Profile, process_index: int | None, *, alone: bool = False
+) -> tuple[ProcessPart, ProcessDetail | None]:
+    """Map 1. ``alone``: in its job; then of a process with one lane nobody asks for details, and there are none."""
     endpoints = read_endpoints(joined, process_index)
     # Alone in its job a process without collectives is replayed as every process is (replay/step_replay.py).
     timeline = read_process(joined) if endpoints.table.num_rows else None
     part = ProcessPart(endpoints, joined.origin_ns, timeline is not None)
+    if alone and endpoints.lanes < 2:
+        return part, None
     return part, ProcessDetail(read_activity(joined), timeline)
 
 

@@ -34,7 +34,7 @@ from xprof_py.postprocess.readers.remote import Fetched, fetched
 from xprof_py.postprocess.readers.sources import Source
 from xprof_py.postprocess.readers.workers import ALONE, Workers
 
-STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies")
+STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies", "power")
 """Tables of every process that are written with a column `host`; rows refer to rows of the same host's tables."""
 
 
@@ -50,7 +50,7 @@ class Partials:
     job: ProcessPart
     """What the job needs of it beyond the answers."""
     detail: ProcessDetail | None
-    """And what it asks of it; None where that is kept apart (run_job.py)."""
+    """And what it asks of it; None where that is kept apart (run_job.py), and where nobody asks."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,12 @@ class Solution:
     diagnostics: tuple[dict[str, Any], ...] = ()
 
 
-def first_pass(source: Source, *, calibrate: bool = False, workers: Workers = ALONE) -> tuple[Partials, Endpoints]:
+def first_pass(
+    source: Source, *, calibrate: bool = False, alone: bool = False, workers: Workers = ALONE
+) -> tuple[Partials, Endpoints]:
     """Read and join one process. Raises BadInputError where none of its files can be read.
 
-    ``workers`` share the work on it.
+    ``calibrate``, ``alone``: as in ``partials``; ``workers`` share the work on it.
 
     A file that grew in the meantime is analysed as far as it was whole, and has a row in the diagnostics.
     """
@@ -103,8 +105,8 @@ def first_pass(source: Source, *, calibrate: bool = False, workers: Workers = AL
         before = [_size(file) for file in files]
         profile = read_process(local, workers)
         shown = [f"{path}:{local.member}" if local.member else str(path) for path in files]
-        named = replace(profile, metadata={**profile.metadata, "source": shown})
-        part = partials(named, calibrate=calibrate, workers=workers)
+        told = replace(profile, metadata={**profile.metadata, "source": shown})
+        part = partials(told, calibrate=calibrate, alone=alone, workers=workers)
         for file, size in zip(files, before, strict=True):
             if (now := _size(file)) != size:
                 part.diagnostics.append(_changed(str(file), size, now))
@@ -188,10 +190,11 @@ def second_pass(part: Partials, solved: Solved) -> Partials:
     )
 
 
-def partials(profile: Profile, *, calibrate: bool = False, workers: Workers = ALONE) -> Partials:
+def partials(profile: Profile, *, calibrate: bool = False, alone: bool = False, workers: Workers = ALONE) -> Partials:
     """Join one process and reduce it to its partials.
 
     ``calibrate``: whether this machine's CPU may be measured, if it is the one that was profiled (hlo/cpu_peaks.py).
+    ``alone``: whether it is the only process of its job, so that details that only others ask for are left out.
     ``workers`` share the questions.
     """
     joined = join_profile(with_peaks(profile, os.environ, calibrate=calibrate), workers)
@@ -220,7 +223,7 @@ def partials(profile: Profile, *, calibrate: bool = False, workers: Workers = AL
             "steps": (run.get("capture") or {}).get("steps"),
         },
     }
-    job, detail = process_part(joined, run.get("process_index"))
+    job, detail = process_part(joined, run.get("process_index"), alone=alone)
     begun = sorted(QUESTIONS, key=lambda name: name not in LONGEST)
     found = workers.run([partial(QUESTIONS[name].partial, joined) for name in begun])
     answers = dict(zip(begun, found, strict=True))

@@ -18,6 +18,7 @@ from xprof_py.postprocess.analyses import (
     compile_passes,
     compile_times,
     copy_sizes,
+    energy,
     evidence,
     gap_chains,
     host_spans,
@@ -30,6 +31,7 @@ from xprof_py.postprocess.analyses import (
     recompiles,
     roofline,
     run_ahead,
+    throttling,
     throughput,
     top_ops,
 )
@@ -95,6 +97,8 @@ QUESTIONS: dict[str, Question] = {
     "launch_bound": Question(
         launch_bound.partial, launch_bound.merge, lambda t, _: {"launch_bound": launch_bound.finish(t)}
     ),
+    "energy": Question(energy.partial, energy.merge, lambda t, _: {"energy": energy.finish(t)}),
+    "throttling": Question(throttling.partial, throttling.merge, lambda t, _: {"throttling": throttling.finish(t)}),
     "network": Question(network.partial, network.merge, lambda t, _: {"network": network.finish(t)}),
     "clock_samples": Question(
         exchanges.of_profile, exchanges.merge, lambda t, _: {"clock_samples": exchanges.resolved(t)}

@@ -67,7 +67,7 @@ def key_of_source(source: Source, *, calibrate: bool) -> str:
     measured = stored_file(cache_folder(os.environ), *machine())
     for file in (Path(os.environ.get("XPROF_PY_PEAKS") or os.devnull), measured):
         said.append(hashlib.blake2b(file.read_bytes()).hexdigest() if file.is_file() else "")
-    for name in ("xspace", "shard", "run_file", "trace", "saved"):
+    for name in ("xspace", "shard", "run_file", "programs", "trace", "saved"):
         path = getattr(source, name)
         said += [name, "" if path is None else f"{path} {_fingerprint(source.base, path)}"]
     if source.shard is not None and not source.base:

@@ -18,6 +18,12 @@ _LIBRARY = re.compile(r"nccl|rccl|nvshmem|rocshmem|msccl", re.I)
 _COLLECTIVE_KERNEL = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|collective_?(permute|broadcast)|cross_device_reduce", re.I
 )
+_OF_LIBRARY = re.compile(
+    r"^_Z|::|^(sm|ampere|volta|turing|hopper|maxwell)\d*_|cublas|cudnn|cutlass|xmma|nvjet|gemm(?!_fusion)|gemv|"
+    r"split_?k|cusolver|fmha|flash|sdpa|winograd|implicit_conv|cijk_|\bcub\b",
+    re.I,
+)
+"""Kernels of cuBLAS, cuDNN, cuSOLVER, CUTLASS, CUB and their like; names of C++, which XLA's own kernels have not."""
 _INSTRUCTION = re.compile(r"^%?(?P<name>[^\s=]+) = ")
 _OPCODE = re.compile(r" (?P<opcode>[a-z][a-z0-9\-]*)\(")
 _HOST_SPACE = "S(5)"
@@ -29,6 +35,11 @@ LAUNCH_CALL = re.compile(r"(launch_?(cooperative)?_?(kernel|graph)|graphlaunch|m
 def is_copy(name: str) -> bool:
     """Whether a device event is a copy or fill by its name: its direction may be told elsewhere."""
     return bool(_COPY.search(name) or _FILL.search(name))
+
+
+def is_library(name: str) -> bool:
+    """Whether a kernel is one of a library by its name; XLA's own are named after instructions."""
+    return bool(_OF_LIBRARY.search(name))
 
 
 def class_of_copy(name: str, launched_by: str) -> str | None:

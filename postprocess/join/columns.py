@@ -7,8 +7,10 @@ event. `Events.of` makes the columns once per profile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ import pyarrow as pa
 
 from xprof_py import _native
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.schema import ArgKind
+from xprof_py.postprocess.schema import ArgKind, Kind
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -70,26 +72,91 @@ def among(rows: Int64, known: Int64) -> Bool:
     return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
 
 
+def occurring(codes: Integers, count: int) -> Int64:
+    """Which of the codes below ``count`` occur, in order."""
+    return np.flatnonzero(np.bincount(codes, minlength=count))
+
+
 def distinct(*columns: Integers) -> tuple[Int64, Int64]:
     """(the first row of each distinct combination, which one each row is), in order of the columns, the first leading.
 
     What numpy.unique does over rows, without making objects of them.
     """
+    # Rows of one combination mostly follow one another: only the first of each such run is looked at.
+    head = np.flatnonzero(_changes(columns))
+    firsts = [column[head] for column in columns]
+    first, group = _numbered(firsts) or _sorted(firsts)
+    return head[first], np.repeat(group, np.diff(np.append(head, len(columns[0]))))
+
+
+_PLACES_PER_ROW = 4
+"""So many places for a row take less time than sorting it."""
+
+
+def _numbered(columns: Sequence[Integers]) -> tuple[Int64, Int64] | None:
+    """distinct, by a place for every combination that the columns' ranges leave; None where these are too many."""
+    count = len(columns[0])
+    if not count:
+        return None
+    lows = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    places = math.prod(sizes)
+    if places > _PLACES_PER_ROW * count:
+        return None
+    place = np.zeros(count, np.int64)
+    for column, low, size in zip(columns, lows, sizes, strict=True):
+        place *= size
+        place += column
+        place -= low
+    first = np.full(places, -1, np.int64)
+    # Of rows that are written to one place the last one stays: from behind that is the first.
+    first[place[::-1]] = np.arange(count - 1, -1, -1)
+    taken = first >= 0
+    return first[taken], (np.cumsum(taken) - 1)[place]
+
+
+def _sorted(columns: Sequence[Integers]) -> tuple[Int64, Int64]:
+    """distinct, by sorting."""
     order = np.lexsort(columns[::-1])
-    new = np.zeros(len(order), np.bool_)
-    new[:1] = True
-    for column in columns:
-        ordered = column[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
+    new = _changes([column[order] for column in columns])
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
     return order[new], group
+
+
+def _changes(columns: Sequence[Integers]) -> Bool:
+    """Which rows are not the same as the one before them."""
+    new = np.zeros(len(columns[0]), np.bool_)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return new
 
 
 def _rows_by_code(code: Int32, keep: Bool) -> tuple[Int32, Int64]:
     """(rows by code and then in order, where each code's begin); codes that are not kept have none."""
     rows, begin = _native.rows_by_code(np.ascontiguousarray(code), keep)
     return np.asarray(rows), np.asarray(begin)
+
+
+class _Ends:
+    """When events ended, in ps, for those that are asked for: a column of them would be a sixth of all memory."""
+
+    def __init__(self, start_ps: Int64, duration_ps: Int64, capture_end_ps: int | None) -> None:
+        self._start_ps, self._duration_ps = start_ps, duration_ps
+        self._capture_end_ps = capture_end_ps
+        """Where events may be open: an open event lasted at least until then."""
+
+    @overload
+    def __getitem__(self, rows: int | np.integer) -> np.int64: ...
+    @overload
+    def __getitem__(self, rows: Integers | list[int]) -> Int64: ...
+    def __getitem__(self, rows: int | np.integer | Integers | list[int]) -> np.int64 | Int64:
+        start, duration = self._start_ps[rows], self._duration_ps[rows]
+        end: np.int64 | Int64 = start + duration
+        if self._capture_end_ps is not None:
+            end = np.where(duration < 0, np.maximum(self._capture_end_ps, start), end)[()]
+        return end
 
 
 class Events:
@@ -113,11 +180,9 @@ class Events:
         self.kind: UInt8 = _plain(table, "kind").astype(np.uint8, copy=False)
         self.start_ps = integers(table, "start_ps")
         self.duration_ps = integers(table, "duration_ps", int(OPEN))
-        self.end_ps = self.start_ps + self.duration_ps
-        if table["duration_ps"].null_count:
-            # An open event lasted at least until the end of the capture.
-            still_open = np.flatnonzero(self.duration_ps < 0)
-            self.end_ps[still_open] = np.maximum(profile.capture_end_ps, self.start_ps[still_open])
+        self.has_open = table["duration_ps"].null_count > 0
+        """Whether events were still open at the end of the capture: their duration is OPEN."""
+        self.end_ps = _Ends(self.start_ps, self.duration_ps, profile.capture_end_ps if self.has_open else None)
         args = self._args = profile["args"]
         self._arg_event = integers(args, "event")
         self._arg_key, keys = dictionary(args, "key")
@@ -131,6 +196,21 @@ class Events:
     def index(self) -> None:
         """Make what finding rows by name and arguments by key needs; else that is made when first asked for."""
         _ = self._by_name, self._by_key
+
+    def last_end_ps(self) -> int:
+        """When the last event ended. Raises ValueError without any."""
+        chunks = range(0, self.count, 1 << 20)
+        return max(int(self.end_ps[np.arange(low, min(low + (1 << 20), self.count))].max()) for low in chunks)
+
+    @cached_property
+    def rows_not_plain(self) -> Int64:
+        """Rows, in order, of the events that say themselves what they are: none of another tool's trace."""
+        return np.flatnonzero(self.kind != Kind.PLAIN)
+
+    def rows_of_kind(self, *kinds: Kind) -> Int64:
+        """Rows, in order, of the events of these kinds, none of them PLAIN."""
+        kind = self.kind[self.rows_not_plain]
+        return self.rows_not_plain[np.isin(kind, [int(one) for one in kinds])]
 
     def having(self, key: str) -> tuple[Int64, Int64]:
         """(rows, values) of the events with argument ``key``, in order: raw 64 bits, the first of repeated ones."""
@@ -149,8 +229,17 @@ class Events:
         known, values = self.having(key)
         if not len(known):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
-        present = known[place] == rows
+        if len(known) == len(rows) and np.array_equal(known, rows):
+            # Ops all have the same arguments, and are asked for by one of them.
+            return np.ones(len(rows), np.bool_), values.copy()
+        if _PLACES_PER_ROW * len(rows) > self.count and (rows >= 0).all():
+            place_of = np.full(self.count, -1, np.int32)
+            place_of[known] = np.arange(len(known), dtype=np.int32)
+            place = place_of[rows]
+            present = place >= 0
+        else:
+            place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+            present = known[place] == rows
         return present, np.where(present, values[place], 0)
 
     def argument(self, key: str) -> tuple[Bool, Int64]:

@@ -63,7 +63,7 @@ def read_compiles(profile: Profile, events: Events, thread_of_line: Int64, steps
 
     XLA's events name no function: the outermost PjitFunction around them does.
     """
-    rows = np.flatnonzero(events.kind == Kind.COMPILE)
+    rows = events.rows_of_kind(Kind.COMPILE)
     source = "jax.monitoring"
     if not len(rows):
         rows = events.rows_where(lambda name: name in _XSPACE_STAGES)

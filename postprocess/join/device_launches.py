@@ -19,7 +19,7 @@ from xprof_py.postprocess.join import host_names
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.join.device_planes import DevicePlanes, lane_order
-from xprof_py.postprocess.join.driver_calls import call_events
+from xprof_py.postprocess.join.driver_calls import call_events, outer_calls, starts_work
 from xprof_py.postprocess.join.launches import Launches, RunJoin
 from xprof_py.postprocess.join.nesting import innermost_around
 from xprof_py.postprocess.join.short_graphs import ShortGraphs, short_graphs
@@ -42,6 +42,8 @@ class DeviceLaunches:
     early_runs: int = 0
     earliest_ps: int = 0
     """How many runs begin before their launch, and by how much at most."""
+    early_kernels: int = 0
+    """How many kernels and copies with a launch of their own begin before it."""
     undirected: int = 0
     """Copies whose direction nothing says."""
 
@@ -56,8 +58,8 @@ def join_device_launches(
     """
     ops = planes.ops
     enqueue = _enqueue_of(profile, events, planes)
-    calls = call_events(profile, events)
-    calls = calls[_starts_work(events, calls)]
+    calls = outer_calls(events, call_events(profile, events))
+    calls = calls[starts_work(events, calls)]
     enqueues = _enqueues(events)
     if not (planes.run_event >= 0).any():
         enqueues = enqueues[:0]
@@ -95,14 +97,10 @@ def join_device_launches(
     known = np.flatnonzero(launch >= 0)
     early = launches.start_ps[launch[known]] - ops.run_start_ps[known]
     found.early_runs, found.earliest_ps = int((early > 0).sum()), int(early.max(initial=0))
+    own = np.flatnonzero(ops.launch >= 0)
+    found.early_kernels = int((ops.start_ps[own] < launches.start_ps[ops.launch[own]]).sum())
     found.undirected = _direct_copies(events, planes)
     return found
-
-
-def _starts_work(events: Events, calls: Int64) -> Bool:
-    names = np.unique(events.name[calls])
-    starts = [c for c in names.tolist() if kernel_names.LAUNCH_CALL.search(events.names[c])]
-    return np.isin(events.name[calls], np.array(starts, np.int64))
 
 
 def _enqueues(events: Events) -> Int64:

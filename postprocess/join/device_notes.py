@@ -6,6 +6,7 @@ import numpy as np
 
 from xprof_py.postprocess.join.device_launches import DeviceLaunches
 from xprof_py.postprocess.join.device_planes import DevicePlanes
+from xprof_py.postprocess.join.op_of_kernel import AMBIGUOUS
 
 Note = tuple[str, str, int, str]
 """severity, code, count, message of a row of diagnostics."""
@@ -42,6 +43,15 @@ def device_notes(planes: DevicePlanes, launches: DeviceLaunches | None, cpu_ops:
     if nameless:
         message = "ops of which the profile holds no HLO: their class is that of their names"
         notes.append(("note", "op_without_hlo", nameless, message))
+    if planes.without_program:
+        message = (
+            "kernels that nothing links to a program (no range of XLA around their launch): their ops are not known"
+        )
+        notes.append(("note", "kernel_without_program", planes.without_program, message))
+    ambiguous = int(np.count_nonzero(ops.how == AMBIGUOUS))
+    if ambiguous:
+        message = "kernels that several instructions of their program can have launched, and nothing tells which"
+        notes.append(("note", "op_ambiguous", ambiguous, message))
     unlaunched = int(np.count_nonzero(ops.launch < 0)) if (planes.run_event < 0).any() else 0
     if unlaunched and launches is not None:
         gpu = np.isin(ops.lane, np.unique(ops.run_lane[planes.run_event < 0]))
@@ -49,6 +59,9 @@ def device_notes(planes: DevicePlanes, launches: DeviceLaunches | None, cpu_ops:
     if unlaunched:
         message = "kernels and copies whose launch is not in the trace: gaps that they end are unknown"
         notes.append(("note", "kernel_without_launch", unlaunched, message))
+    if planes.unclear_calls:
+        message = "kernels and copies whose correlation id several calls had, and nothing tells whose they are"
+        notes.append(("warning", "correlation_id_again", planes.unclear_calls, message))
     if launches is None:
         return notes
     if launches.without_work:
@@ -62,6 +75,9 @@ def device_notes(planes: DevicePlanes, launches: DeviceLaunches | None, cpu_ops:
         off_us = launches.earliest_ps / 1e6
         message = f"runs that begin before their launch, by {off_us:.1f} us at most: the device's clock is off by that"
         notes.append(("warning", "device_clock_off", launches.early_runs, message))
+    if launches.early_kernels:
+        message = "kernels and copies that begin before the call that launched them: a gap that they end counts as late"
+        notes.append(("note", "kernel_before_launch", launches.early_kernels, message))
     if launches.undirected:
         message = "copies that do not say between what: they count as copies on the device"
         notes.append(("note", "copy_without_direction", launches.undirected, message))

@@ -30,7 +30,8 @@ class DeviceOps:
 
     ``end_ps`` is where the op's own event ended, ``open_end_ps`` >= end_ps until when it may have stayed open.
     ``class_code`` indexes schema.CLASSES. ``runs`` are in order of (lane, first start). ``devices``: the name of every
-    lane's device. ``launch``: row of the launches of an op that has a launch of its own (a GPU's), else -1.
+    lane's device. ``launch``: row of the launches of an op that has a launch of its own (a GPU's), else -1. ``how``:
+    how ``hlo_op`` was found, of op_of_kernel.HOW.
     """
 
     lanes: list[int]
@@ -51,12 +52,16 @@ class DeviceOps:
     unplaced_copies: int = 0
     devices: list[str] = field(default_factory=list)
     launch: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    how: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
         if not self.devices:
             self.devices = [f"cpu:{ordinal}" for ordinal in self.lanes]
         if not len(self.launch):
             self.launch = np.full(len(self.event), -1, np.int64)
+        if not len(self.how):
+            # An op of a CPU or TPU names its instruction itself.
+            self.how = (self.hlo_op >= 0).astype(np.int64)
 
     def take(self, order: Int64 | Bool) -> None:
         """Reorder or select the ops."""
@@ -71,6 +76,7 @@ class DeviceOps:
             "end_ps",
             "open_end_ps",
             "launch",
+            "how",
         )
         for name in columns:
             setattr(self, name, getattr(self, name)[order])
@@ -143,6 +149,13 @@ def row_of(keys: Int64, wanted: Int64) -> Int64:
     """The row of each wanted value in ``keys`` (the last one where it is repeated), -1 where it is absent."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < 4 * (len(keys) + len(wanted)):
+        # Ids are counted on: each has a place. Of keys that are written to one place the last one stays.
+        row = np.full(high - low + 1, -1, np.int64)
+        row[keys - low] = np.arange(len(keys))
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, row[np.where(inside, wanted - low, 0)], -1)
     order = np.argsort(keys, kind="stable")
     place = np.searchsorted(keys[order], wanted, side="right") - 1
     found = (place >= 0) & (keys[order][np.maximum(place, 0)] == wanted)

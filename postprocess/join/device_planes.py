@@ -27,7 +27,8 @@ from xprof_py.postprocess.join.device_ops import (
     instruction_rows,
     row_of,
 )
-from xprof_py.postprocess.join.driver_calls import call_of, execution_of
+from xprof_py.postprocess.join.driver_calls import calls_of_work, execution_of
+from xprof_py.postprocess.join.op_of_kernel import STATED, Kernels, instructions, programs_by_launch
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
 
@@ -67,7 +68,8 @@ class DevicePlanes:
 
     ``undirected``: copies whose direction nothing says yet; they have the class memory. ``run_event``: the event of
     `XLA Modules` that a run is, -1 on GPUs. ``unread``: (plane, reason) of planes with events that hold no device work
-    known here; ``idle``: planes without events.
+    known here; ``idle``: planes without events. ``unclear_calls``: ops whose correlation id does not tell their call.
+    ``without_program``: kernels that nothing links to one of the programs that there are.
     """
 
     ops: DeviceOps
@@ -76,6 +78,8 @@ class DevicePlanes:
     run_event: Int64
     unread: list[tuple[str, str]]
     idle: list[str]
+    unclear_calls: int = 0
+    without_program: int = 0
 
 
 def lane_order(device: str) -> tuple[str, int, str]:
@@ -119,12 +123,12 @@ class _Reader:
         rows, role = rows[work], role[work]
         self.rows, self.on_gpu = rows, role == _Role.STREAM
         self.lane = self.lane_of_line[events.line[rows]]
-        self.call = call_of(self.profile, events, np.where(self.on_gpu, rows, -1))
+        self.call, self.unclear_calls = calls_of_work(self.profile, events, np.where(self.on_gpu, rows, -1))
         self.module_rows = events.rows_on(np.flatnonzero(self.role == _Role.MODULES))
         self.module_lane = self.lane_of_line[events.line[self.module_rows]]
         module = self._module_of_ops()
         program = self._programs(module)
-        hlo_op = self._instructions(program)
+        hlo_op, how = self._instructions(program)
         class_code, undirected = self._classes(hlo_op)
         run, run_columns = self._runs(module, program, hlo_op)
         run_lane, run_program, run_id, run_start, run_event = run_columns
@@ -145,7 +149,10 @@ class _Reader:
             run_start_ps=run_start,
             run_end_ps=np.zeros(len(run_lane), np.int64),
             devices=self.devices,
+            how=how,
         )
+        copy = events.verdicts(kernel_names.is_copy)[events.name[rows]]
+        unlinked = self.on_gpu & (program < 0) & ~copy if self.profile["programs"].num_rows else np.zeros(0, np.bool_)
         self._set_leaves(ops, role == _Role.OPS)
         call = np.concatenate((self.call, self._add_bare_modules(ops, module)))
         undirected = np.concatenate((undirected, np.zeros(len(ops.event) - len(undirected), np.bool_)))
@@ -153,7 +160,16 @@ class _Reader:
         order = np.lexsort((ops.start_ps, ops.lane))
         ops.take(order)
         unread, idle = self._planes_without_lane()
-        return DevicePlanes(ops, call[order], undirected[order], run_event, unread, idle)
+        return DevicePlanes(
+            ops,
+            call[order],
+            undirected[order],
+            run_event,
+            unread,
+            idle,
+            unclear_calls=self.unclear_calls,
+            without_program=int(np.count_nonzero(unlinked)),
+        )
 
     def _planes_without_lane(self) -> tuple[list[tuple[str, str]], list[str]]:
         unread, idle = [], []
@@ -215,43 +231,25 @@ class _Reader:
         texts = module_text[nameless]
         row_of_text = {t: unique.get(self.events.text_of(t), -1) for t in np.unique(texts).tolist()}
         program[nameless] = np.array([row_of_text[int(t)] for t in texts] or np.zeros(0), np.int64)
+        gpu = np.flatnonzero(self.on_gpu)
+        program[gpu] = programs_by_launch(self.profile, self.events, self._kernels(gpu, program))
         return program
 
-    def _instructions(self, program: Int64) -> Int64:
-        """Row of hlo_ops per op: by the op that a kernel states, by the op's text; else by the kernel's own name."""
-        has_op, op_text = self.events.argument_of("hlo_op", self.rows)
-        stated = self.on_gpu & has_op
-        code = self.events.name[self.rows].astype(np.int64)
-        used = np.unique(code)
-        names = [kernel_names.instruction_name(self.events.names[c]) for c in used.tolist()]
-        texts, text = np.unique(op_text[stated], return_inverse=True)
-        place = np.searchsorted(used, code)
-        place[stated] = len(names) + text.reshape(-1)
-        found = instruction_rows(
-            self.profile, program, names + [self.events.text_of(int(t)) for t in texts], place.astype(np.int64)
-        )
-        missing = np.flatnonzero(self.on_gpu & (found < 0) & (program >= 0))
-        if len(missing):
-            found[missing] = self._by_kernel_name(program[missing], code[missing])
-        return found
+    def _kernels(self, gpu: Int64, program: Int64) -> Kernels:
+        return Kernels(self.rows[gpu], self.call[gpu], self.lane[gpu], program[gpu])
 
-    def _by_kernel_name(self, program: Int64, code: Int64) -> Int64:
-        """XLA names a fusion's kernel after it, with `_` for what no identifier has: it is the one that matches."""
-        hlo = self.profile["hlo_ops"]
-        name, names = dictionary(hlo, "name")
-        numbers: dict[str, int] = {}
-        hlo_plain = np.array([numbers.setdefault(_plain(n), len(numbers)) for n in names] or [0], np.int64)
-        used = np.unique(code)
-        kernel_plain = np.array(
-            [numbers.get(_plain(self.events.names[c].removesuffix(".kd")), -1) for c in used.tolist()], np.int64
-        )
-        width = len(numbers) + 1
-        keys = integers(hlo, "program") * width + (hlo_plain[name] if len(name) else name)
-        single, counts = np.unique(keys, return_counts=True)
-        wanted = kernel_plain[np.searchsorted(used, code)]
-        found = row_of(keys, program * width + wanted)
-        alone = np.isin(program * width + wanted, single[counts == 1])
-        return np.where((wanted >= 0) & alone, found, -1)
+    def _instructions(self, program: Int64) -> tuple[Int64, Int64]:
+        """(row of hlo_ops per op, how it was found): a TPU's by its text, a GPU's in one of several ways."""
+        tpu, gpu = np.flatnonzero(~self.on_gpu), np.flatnonzero(self.on_gpu)
+        found, how = np.full((2, len(self.rows)), -1, np.int64)
+        used, code = np.unique(self.events.name[self.rows[tpu]], return_inverse=True)
+        names = [kernel_names.instruction_name(self.events.names[c]) for c in used.tolist()]
+        found[tpu] = instruction_rows(self.profile, program[tpu], names, code.astype(np.int64))
+        how[tpu] = np.where(found[tpu] >= 0, STATED, 0)
+        launched_in = execution_of(self.events, self.call[gpu])
+        execution = np.where(launched_in >= 0, distinct(self.lane[gpu], launched_in)[1], -1)
+        found[gpu], how[gpu] = instructions(self.profile, self.events, self._kernels(gpu, program), execution)
+        return found, how
 
     def _classes(self, hlo_op: Int64) -> tuple[Int64, Bool]:
         """Code of CLASSES per op, and which are copies that do not say their direction. Decided per distinct name."""
@@ -349,8 +347,9 @@ class _Reader:
             (0, ~self.on_gpu & (module >= 0), module),
             (1, execution >= 0, execution),
             (2, of_program, self._executions_in_order(of_program & (execution < 0) & (module < 0), program, hlo_op)),
-            (3, self.on_gpu & ~copy & has_correlation, correlation),
-            (4, ~copy, unlaunched),
+            (3, self.on_gpu & ~copy & (self.call >= 0), self.call),
+            (4, self.on_gpu & ~copy & has_correlation, correlation),
+            (5, ~copy, unlaunched),
         ]
 
     def _executions_in_order(self, asked: Bool, program: Int64, hlo_op: Int64) -> Int64:
@@ -407,6 +406,7 @@ class _Reader:
             ("end_ps", self.events.end_ps[rows]),
             ("open_end_ps", self.events.end_ps[rows]),
             ("launch", np.full(count, -1, np.int64)),
+            ("how", np.zeros(count, np.int64)),
         ):
             setattr(ops, name, np.concatenate((getattr(ops, name), values)))
         return np.full(count, -1, np.int64)
@@ -431,10 +431,6 @@ def _role(plane: str, line: str) -> int:
     if found["kind"] == "GPU":
         return _Role.STREAM if line.startswith("Stream #") else _Role.NOTHING
     return _ROLES.get(line, _Role.NOTHING)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]", "_", name)
 
 
 def _class_on_gpu(name: str, opcode: str) -> str | None:

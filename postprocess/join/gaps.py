@@ -78,6 +78,16 @@ class Gaps:
         """These rows."""
         return Gaps(*(getattr(self, field.name)[rows] for field in fields(Gaps)))
 
+    def in_order(self) -> Gaps:
+        """By start, then cause, then its step."""
+        order = np.argsort(self.start_ps, kind="stable")
+        same = self.start_ps[order][1:] == self.start_ps[order][:-1]
+        # Few pieces begin together: only these are put in order by what else they are.
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((self.cause_step[rows], self.cause[rows], self.start_ps[rows]))]
+        return self.take(order)
+
     def in_windows(self, rows: Int64, end_ps: Int64) -> Gaps:
         """The same with the window that each lies in, of the windows ``rows`` that tile the lane up to ``end_ps``."""
         window = rows[np.searchsorted(end_ps, self.start_ps, side="right")]
@@ -148,14 +158,14 @@ class GapCauses:
         # In the windows of steps only what was done since the first of them counts.
         since = np.where((since < first_window_ps) & (low >= first_window_ps), first_window_ps, since)
         parts.append(self._shared(low, high, since, late_to[gap], ends.thread[gap], ends.launch[gap], ends.method[gap]))
-        rows = Gaps.together(parts)
-        return rows.take(np.lexsort((rows.cause_step, rows.cause, rows.start_ps)))
+        return Gaps.together(parts).in_order()
 
     def on_threads(self, start_ps: Int64, end_ps: Int64, thread: Int64) -> Gaps:
         """All of each [start, end) by what a thread did in it: a host without a device."""
         none = np.full(len(start_ps), -1, np.int64)
-        rows = self._shared(start_ps, end_ps, start_ps, end_ps, thread, none, np.zeros(len(start_ps), np.int64))
-        return rows.take(np.lexsort((rows.cause_step, rows.cause, rows.start_ps)))
+        return self._shared(
+            start_ps, end_ps, start_ps, end_ps, thread, none, np.zeros(len(start_ps), np.int64)
+        ).in_order()
 
     def outside(self, start_ps: Int64, end_ps: Int64) -> Gaps:
         """All of each [start, end) unknown: outside the steps of a host without a device."""

@@ -28,10 +28,10 @@ def thread_that_waits(events: Events, calls: Int64, thread: Int64) -> dict[int, 
     without steps, but with calls, is waited for by the one thread in whose steps its work lies and beside whose work it
     never does. Where two would do, nothing tells.
     """
-    operations = np.flatnonzero(events.kind == Kind.HOST_OP)
+    operations = events.rows_of_kind(Kind.HOST_OP)
     if not len(operations):
         return {}
-    stepping = np.flatnonzero(events.kind == Kind.STEP)
+    stepping = events.rows_of_kind(Kind.STEP)
     rows = np.union1d(operations, calls)
     owner = thread[events.line[rows]]
     with_steps = np.unique(thread[events.line[stepping]])

@@ -94,7 +94,7 @@ class HostActivity:
         self._notes = events.verdicts(lambda n: n.startswith((host_names.END_MARKER, "ThreadpoolListener::")))
         self._is_await = events.verdicts(lambda n: n == host_names.AWAIT)
         self._by_name = np.array([int(host_names.evidence_of(n)) for n in events.names], np.int8)
-        self._by_user_name = np.array([int(host_names.named_cause(n)) for n in events.names], np.int8)
+        self._by_user_name = np.array([int(host_names.span_evidence(n)) for n in events.names], np.int8)
         inline = events.having("hlo_op")[0]
         inline = inline[events.argument_of("run_id", inline)[0]]
         self._not_spans = np.sort(np.concatenate((inline, markers(events))), kind="stable")
@@ -184,7 +184,7 @@ class HostActivity:
         returned = np.zeros(len(begun), np.bool_)
         returned[place[linked]] = True
         open_rows = first_row[~returned]
-        never = int(events.end_ps.max()) if len(open_rows) else 0
+        never = events.last_end_ps() if len(open_rows) else 0
         return Waits(
             np.concatenate((start, events.start_ps[open_rows])),
             np.concatenate((events.end_ps[ends], np.full(len(open_rows), never, np.int64))),
@@ -254,7 +254,7 @@ class HostActivity:
         slices = [events.first_row([line, line + 1]) for line in lines.tolist()]
         first, behind = slices[0] if slices else (0, 0)
         # An open span is as long as the capture, but is not sorted by it: such a line is put in order with the others.
-        if (events.duration_ps[first:behind] < 0).any():
+        if events.has_open and (events.duration_ps[first:behind] < 0).any():
             first, behind, others = 0, 0, slices
         else:
             others = slices[1:]
@@ -292,7 +292,7 @@ class HostActivity:
             np.asarray,
             _native.innermost(
                 np.ascontiguousarray(events.start_ps),
-                np.ascontiguousarray(events.end_ps),
+                np.ascontiguousarray(events.duration_ps),
                 np.ascontiguousarray(events.name),
                 int(first),
                 int(behind - first),
@@ -313,10 +313,9 @@ class HostActivity:
 
     def _special_rows(self, first: int, behind: int) -> Int64:
         """Rows in [first, behind) that their names alone do not explain."""
-        other_kinds = first + np.flatnonzero(self._events.kind[first:behind] != Kind.PLAIN)
-        special = (self._not_spans, self._roots, self._calls, self._stages)
+        special = (self._events.rows_not_plain, self._not_spans, self._roots, self._calls, self._stages)
         found = [rows[slice(*np.searchsorted(rows, [first, behind]))] for rows in special]
-        return np.unique(np.concatenate((other_kinds, *found)))
+        return np.unique(np.concatenate(found))
 
     def _compile_spans(self, lines: Int64) -> tuple[Int64, Int64, Int64]:
         """(start, end, event): from the start of a dispatch span to the end of the last lowering or compile inside it.
@@ -325,7 +324,7 @@ class HostActivity:
         """
         events = self._events
         compiles = self._spans_on(lines, events.rows_where(lambda name: name in host_names.COMPILES))
-        stated = np.flatnonzero(events.kind == Kind.COMPILE)
+        stated = events.rows_of_kind(Kind.COMPILE)
         compiles = np.union1d(compiles, self._spans_on(lines, stated))
         compiles = compiles[self._says(compiles) == Evidence.COMPILER]
         none = np.empty(0, np.int64)

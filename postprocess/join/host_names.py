@@ -65,6 +65,7 @@ _DISPATCH = re.compile(
     r"(Scheduled )?TfrtTpu|tpu::System::Execute$|DoEnqueueProgram$|EnqueueContinuationProgram$|PJRT_|GpuExecutable::"
 )
 
+_XLA_RANGE = re.compile(r"(?P<what>Thunk|Xla[A-Z]\w*):#")
 # A user's span or a Python function of exactly one of these names (words joined by _) is evidence for the cause it
 # names. Never a part of a name: `step_input` runs the step, `input_ids` is no loader.
 _WHAT = r"(batch|batches|data|input|inputs|sample|samples|example|examples|minibatch|next_element)"
@@ -154,6 +155,17 @@ def named_cause(name: str) -> Evidence:
     return Evidence.INPUT if _INPUT.fullmatch(words) else Evidence.NOTHING
 
 
+def span_evidence(name: str) -> Evidence:
+    """What a span of the program is evidence of, by its name; XLA's own ranges, which NVTX hands on, are such spans.
+
+    It opens them around launching (`Thunk:#...#`, `XlaModule:#...#`) and compiling (`XlaCompile:#...#`, ...).
+    """
+    found = _XLA_RANGE.match(name)
+    if found is None:
+        return named_cause(name)
+    return Evidence.HOST if found["what"] in ("Thunk", "XlaModule") else Evidence.COMPILER
+
+
 def is_read(name: str) -> bool:
     """Whether an event of this name lasts until device work has ended."""
     return name in READS or _DRIVER_SYNC.match(name) is not None
@@ -168,6 +180,8 @@ def evidence_of(name: str) -> Evidence:
     """What an event of another tool's trace (schema.Kind.PLAIN) is evidence of, by its name."""
     if name in COMPILES:
         return Evidence.COMPILER
+    if _XLA_RANGE.match(name):
+        return span_evidence(name)
     if _DRIVER_SYNC.match(name):
         return Evidence.WAIT
     if is_dispatch(name):

@@ -13,13 +13,14 @@ import numpy as np
 
 from xprof_py.postprocess.hlo.hand_over import HandOver
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Int64
+from xprof_py.postprocess.join.columns import Bool, Events, Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launch_period import Period, find_period
 from xprof_py.postprocess.join.launches import Launches, join_runs
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import Kind
 
 NAME = "inferred"
 """The name of inferred steps; their numbers count from 0."""
@@ -91,6 +92,41 @@ def infer_steps(
     words = f"no step is annotated: each {pattern} in the order of launches is taken for one"
     if found.extras:
         words += f", and {_words(sorted(label[number] for number in found.extras))} for no part of it"
+    return Inferred(_steps(found, start, end, main), f"{words}; {_ANNOTATE}")
+
+
+def infer_from_ranges(events: Events, thread_of_line: Int64, host_line: Bool) -> Inferred | None:
+    """Steps of a process that launched nothing: the repetition in the order of the outermost spans of the thread that
+    spent most in them, by the rules for launches. None where there is none.
+
+    A span's length is its weight, what lies between two the host's idle time: there a loop begins anew.
+    """
+    spans = np.isin(events.kind, (Kind.SPAN, Kind.INPUT, Kind.CHECKPOINT))
+    rows = np.flatnonzero(spans & host_line[events.line] & (events.duration_ps >= 0))
+    thread = thread_of_line[events.line[rows]]
+    order = np.lexsort((-events.end_ps[rows], events.start_ps[rows], thread))
+    rows, thread = rows[order], thread[order]
+    if not len(rows):
+        return None
+    # Outermost: no span of the thread before it, in order of start, ends after it.
+    reach = np.maximum.accumulate(events.end_ps[rows] + thread * (int(events.end_ps.max()) + 1))
+    begins = np.concatenate(([True], thread[1:] != thread[:-1]))
+    outer = begins | (reach > np.concatenate(([np.int64(-1)], reach[:-1])))
+    rows, thread = rows[outer], thread[outer]
+    spent = np.bincount(thread, weights=events.duration_ps[rows])
+    main = int(spent.argmax())
+    if spent[main] < _MAIN * spent.sum():
+        return None
+    mine = rows[thread == main]
+    _, kind = np.unique(events.name[mine], return_inverse=True)
+    start, end = events.start_ps[mine], events.end_ps[mine]
+    idle = np.concatenate((start[1:], end[-1:])) - end
+    found = find_period(kind.astype(np.int64), events.duration_ps[mine] + 1, idle, lambda *_: None)
+    if isinstance(found, str):
+        return None
+    label = dict(zip(kind.tolist(), (events.names[code] for code in events.name[mine]), strict=True))
+    pattern = _words([label[number] for number in found.pattern])
+    words = f"no step is annotated and nothing was launched: each {pattern} in the order of ranges is taken for one"
     return Inferred(_steps(found, start, end, main), f"{words}; {_ANNOTATE}")
 
 

@@ -25,7 +25,7 @@ from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns,
 from xprof_py.postprocess.join.device_planes import DevicePlanes, read_device_planes
 from xprof_py.postprocess.join.gaps import METHODS, Ends, GapCauses, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
-from xprof_py.postprocess.join.inferred_steps import infer_steps
+from xprof_py.postprocess.join.inferred_steps import Inferred, infer_from_ranges, infer_steps
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
 from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_bound
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
@@ -90,6 +90,8 @@ class _Join:
         self.launches: Launches = self._read_launches(self.program_key)
         if not len(self.steps.event) and len(cpu_ops.run_id) and not self.planes.ops.lanes:
             self._infer_steps()
+        elif not len(self.steps.event) and not len(self.launches.event) and not self.planes.ops.lanes:
+            self._take_inferred(infer_from_ranges(self.events, self.thread_of_line, self.host_line))
         self.memory_bound: MemoryBound = classify_memory_bound(profile, self.ops)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
         starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
@@ -156,6 +158,11 @@ class _Join:
             self.program_key,
             self.program_name,
         )
+        self._take_inferred(found)
+
+    def _take_inferred(self, found: Inferred | None) -> None:
+        if found is None:
+            return
         if found.steps is None:
             self._note("note", "steps_not_inferred", 1, found.words)
         else:
@@ -171,7 +178,7 @@ class _Join:
         launching = set(self.events.line[self.events.rows_named(host_names.LAUNCH)].tolist())
         return np.array(
             [
-                source == "shard"
+                (source == "shard" and plane.startswith("/host:"))
                 or (plane.startswith("/host:") and not name.startswith(pools))
                 or (row in launching and not name.startswith(pools))
                 for row, (name, plane, source) in enumerate(zip(names, planes, sources, strict=True))

@@ -107,7 +107,7 @@ class Steps:
 
 def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`), ours among them."""
-    rows = np.flatnonzero(events.kind == Kind.STEP)
+    rows = events.rows_of_kind(Kind.STEP)
     if not len(rows):
         rows = np.intersect1d(events.having("_r")[0], events.having("step_num")[0])
     # Steps of two threads may begin at one instant: what counts first must not depend on the order of the lines.

@@ -13,6 +13,7 @@ from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.gaps import METHODS, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.launches import Launches, RunJoin
+from xprof_py.postprocess.join.op_of_kernel import HOW
 from xprof_py.postprocess.join.steps import Steps
 from xprof_py.postprocess.join.windows import KINDS, Breakdown, Windows
 from xprof_py.postprocess.schema import CLASSES
@@ -30,6 +31,7 @@ def ops_table(ops: DeviceOps) -> pa.Table:
             "lane": ops.lane,
             "run": _nullable(ops.run),
             "hlo_op": _nullable(ops.hlo_op),
+            "join": pa.DictionaryArray.from_arrays(pa.array(ops.how, pa.int32()), pa.array(HOW)),
             "class": pa.DictionaryArray.from_arrays(pa.array(ops.class_code, pa.int32()), pa.array(CLASSES)),
             "leaf": ops.leaf,
             "start_ps": ops.start_ps,

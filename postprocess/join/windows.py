@@ -171,4 +171,7 @@ def foreign_cover(ops: DeviceOps, lane: int, op_step: Int64, step: Int64, start:
 
 
 def _both(a: Intervals, b: Intervals) -> Intervals:
+    """What either of two disjoint sets covers."""
+    if not len(a[0]) or not len(b[0]):
+        return a if len(a[0]) else b
     return intervals.union(np.concatenate((a[0], b[0])), np.concatenate((a[1], b[1])))

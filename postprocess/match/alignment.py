@@ -1,8 +1,8 @@
 """Two sequences of one kind of event, of two ranks, of which either may have lost some: which belong together?
 
-Events pair only if their tokens are equal. Where all tokens are equal that says nothing, so the ends decide: a
-collective ends at about the same time everywhere, and between two collectives that both ranks saw the same time passes
-on both clocks, whatever their offset. The cheapest chain of pairs is found by dynamic programming:
+The events are equal by name, so the ends decide: a collective ends at about the same time everywhere, and between two
+collectives that both ranks saw the same time passes on both clocks, whatever their offset. The cheapest chain of pairs
+is found by dynamic programming:
 
     a pair                                             gains PAIR
     an event of one rank that is skipped       GAP each
@@ -41,20 +41,20 @@ MOST_CELLS = 16_000_000
 """Longer pairs of sequences are refused: they have no steps to cut them at."""
 
 
-def align(token_a: Int64, end_a: Int64, token_b: Int64, end_b: Int64) -> Int64 | None:
+def align(end_a: Int64, end_b: Int64) -> Int64 | None:
     """Per event of b the event of a that it is, -1 for none; None where both are too long to compare.
 
-    ``token_*``: what an event must have in common; ``end_*``: int64 ns on the clock of each, ascending.
+    ``end_*``: int64 ns on the clock of each, ascending.
     """
-    m, n = len(token_a), len(token_b)
+    m, n = len(end_a), len(end_b)
     out = np.full(n, -1, np.int64)
     if not m or not n:
         return out
     a, b = (end_a - end_a[0]).astype(np.float64), (end_b - end_b[0]).astype(np.float64)
     in_order = np.inf
     scale = NOISES * _noise(a, b)
-    if m == n and (token_a == token_b).all():
-        if len(np.unique(token_a)) == m:
+    if m == n:
+        if m == 1:
             return np.arange(n)
         apart = float(np.minimum(np.abs(np.diff(a) - np.diff(b)) / scale, MOST).sum())
         in_order = apart - PAIR * n
@@ -63,13 +63,10 @@ def align(token_a: Int64, end_a: Int64, token_b: Int64, end_b: Int64) -> Int64 |
             return np.arange(n)
     if m * n > MOST_CELLS:
         return None
-    equal = token_b[:, None] == token_a[None, :]
     offset = (b[:, None] - a[None, :]) / scale
-    to_begin = GAP * np.minimum(np.abs(offset - _commonest(offset[equal], 1 / 4)), 1.0)
-    cost, came = _chains(equal, offset, to_begin)
+    to_begin = GAP * np.minimum(np.abs(offset - _commonest(offset.ravel(), 1 / 4)), 1.0)
+    cost, came = _chains(offset, to_begin)
     whole = cost + EDGE * (np.arange(n)[::-1, None] + np.arange(m)[None, ::-1])
-    if not np.isfinite(whole).any():
-        return out
     at = int(np.argmin(whole))
     if in_order - whole.flat[at] < EVIDENCE:
         return np.arange(n)
@@ -97,8 +94,6 @@ def _noise(a: Float64, b: Float64) -> float:
 
 def _commonest(offsets: Float64, scale: float) -> float:
     """The offset that most pairs have, within a quarter of the usual distance."""
-    if not len(offsets):
-        return 0.0
     ordered = np.sort(offsets)
     until = np.searchsorted(ordered, ordered + scale / 4, side="right")
     count = until - np.arange(len(ordered))
@@ -106,16 +101,16 @@ def _commonest(offsets: Float64, scale: float) -> float:
     return float(np.median(ordered[best : until[best]]))
 
 
-def _chains(equal: npt.NDArray[np.bool_], offset: Float64, to_begin: Float64) -> tuple[Float64, Int64]:
+def _chains(offset: Float64, to_begin: Float64) -> tuple[Float64, Int64]:
     """Per pair (b, a) the cost of the cheapest chain that ends with it, and the pair before, as b * len(a) + a; -1:
     none.
 
     ``offset``: what neighbours in a chain should not differ by; ``to_begin``: what it costs to begin a chain with a
     pair, or to go on with it behind a break.
     """
-    n, m = equal.shape
-    cost = np.full((n, m), np.inf)
-    came = np.full((n, m), -1, np.int64)
+    n, m = offset.shape
+    cost = np.empty((n, m))
+    came = np.empty((n, m), np.int64)
     columns = np.arange(m)
     # The cheapest chain that ends before row i and column j, and where.
     low, low_at = np.full(m + 1, np.inf), np.full(m + 1, -1, np.int64)
@@ -132,8 +127,8 @@ def _chains(equal: npt.NDArray[np.bool_], offset: Float64, to_begin: Float64) ->
                 better = tried < best[left:]
                 best[left:] = np.where(better, tried, best[left:])
                 at[left:] = np.where(better, (i - back) * m + columns[:-left], at[left:])
-        cost[i] = np.where(equal[i], best - PAIR, np.inf)
-        came[i] = np.where(equal[i], at, -1)
+        cost[i] = best - PAIR
+        came[i] = at
         # What ends in this row can be continued from the next one on, in columns behind it.
         row, row_at = cost[i], i * m + columns
         lowest = np.minimum.accumulate(row)

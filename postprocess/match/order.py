@@ -325,7 +325,7 @@ class _Several:
         some = [runs[i] for i in np.unique(np.linspace(0, len(runs) - 1, min(len(runs), many)).astype(np.int64))]
         ones, others = [], []
         for one, other in ((one[:LOOKED_AT], other[:LOOKED_AT]) for one, other in some):
-            to = align(np.zeros_like(one), self.end_ns[one], np.zeros_like(other), self.end_ns[other])
+            to = align(self.end_ns[one], self.end_ns[other])
             if to is not None:
                 ones.append(one[to[to >= 0]])
                 others.append(other[to >= 0])

@@ -19,12 +19,13 @@ from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
 from xprof_py.postprocess.readers.nsys import read_nsys
 from xprof_py.postprocess.readers.nsys_steps import VARIABLE
+from xprof_py.postprocess.readers.range_steps import mark_step_ranges
 from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read_run_file
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.readers.sniff import sniff
 from xprof_py.postprocess.readers.sources import Source
 from xprof_py.postprocess.readers.workers import ALONE, Workers
-from xprof_py.postprocess.readers.xspace import read_xspace
+from xprof_py.postprocess.readers.xspace import read_programs_file, read_xspace
 from xprof_py.postprocess.schema import ArgKind
 
 
@@ -60,6 +61,11 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
     if not parts:
         raise failures[-1]
     profile = parts[0] if len(parts) == 1 else together(parts[0], parts[1])
+    if source.programs is not None:
+        try:
+            profile = with_programs(profile, read_programs_file(source.programs))
+        except BadInputError as error:
+            failures.append(error)
     rows = [
         {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
         for e in failures
@@ -74,7 +80,16 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
     if "drained" in run and run["drained"] is not None:
         metadata["drained"] = bool(run["drained"])
     host = str(run.get("hostname") or profile.host)
+    told = (run.get("capture") or {}).get("step_pattern")
+    profile = mark_step_ranges(profile, told, str(source.run_file or source.shard or source.xspace))
     return replace(profile, host=host, metadata=metadata)
+
+
+def with_programs(profile: Profile, stored: pa.Table) -> Profile:
+    """The programs that the capture itself stored, beside those that XLA's trace holds: its own are the richer ones."""
+    known = pc.is_in(stored["program_id"], profile["programs"]["program_id"].combine_chunks())
+    both = pa.concat_tables([profile["programs"], stored.filter(pc.invert(known))]).combine_chunks()
+    return profile.with_tables(programs=both.sort_by([("program_id", "ascending"), ("name", "ascending")]))
 
 
 def together(xspace: Profile, shard: Profile) -> Profile:
@@ -105,6 +120,8 @@ def together(xspace: Profile, shard: Profile) -> Profile:
         "stacks": shard["stacks"],
         "frames": shard["frames"],
         "clock_samples": shard["clock_samples"],
+        "power": _added(shard["power"], "time_ps", shift_ps),
+        "plane_args": shard["plane_args"],
         "diagnostics": shard["diagnostics"],
     }
     tables = dict(xspace.tables)

@@ -27,7 +27,7 @@ def is_url(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path)
 
 
-_FILES = ("xspace", "shard", "run_file", "trace", "saved")
+_FILES = ("xspace", "shard", "run_file", "programs", "trace", "saved")
 """The fields of Source that name files."""
 
 

@@ -76,7 +76,10 @@ def _snapshot_reason(snapshot: object) -> str:
 
 def no_device_reason(run: dict[str, Any], *, has_xspace: bool) -> str:
     """Why nothing is known of the devices of this process, "" where something is or where it used none."""
-    xla = (run.get("collectors") or {}).get("xla")
+    collectors = run.get("collectors") or {}
+    xla, cuda = collectors.get("xla"), collectors.get("cuda")
+    if isinstance(cuda, dict) and cuda.get("used"):
+        return ""  # its shard holds what the GPUs did
     if has_xspace or not isinstance(xla, dict) or xla.get("why") == _NO_JAX:
         return ""
     if xla.get("used"):

@@ -16,8 +16,10 @@ from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.shard_clock import TickMap, tick_map_of
+from xprof_py.postprocess.readers.shard_clock import TickMap, realtime_map_of, tick_map_of
+from xprof_py.postprocess.readers.shard_devices import ShardDevices
 from xprof_py.postprocess.readers.shard_left import Rings, read_rings, segments_beside
+from xprof_py.postprocess.readers.shard_power import ShardPower
 from xprof_py.postprocess.readers.shard_probe import ShardProbe
 from xprof_py.postprocess.readers.shard_stacks import ShardStacks
 from xprof_py.postprocess.readers.sniff import require_regular
@@ -38,6 +40,8 @@ _KIND_MORE = 0xFF
 _KIND_STEP = 2
 _OPEN_PS = 2**63 - 1
 _MOST_NAMES = 1 << 24
+_MOST_ARGS = 43
+_NO_SUCH_SCHEMA = 0xFF
 _END_FIELDS = (
     "written",
     "dropped_ring",
@@ -86,6 +90,8 @@ class _Shard:
     end: dict[str, int] | None = None
     stacks: ShardStacks = field(default_factory=ShardStacks)
     probe: ShardProbe = field(default_factory=ShardProbe)
+    power: ShardPower = field(default_factory=ShardPower)
+    devices: ShardDevices = field(default_factory=ShardDevices)
     diagnostics: list[tuple[str, str, str, str, int, str]] = field(default_factory=list)
 
     def note(self, severity: str, code: str, place: str, count: int, message: str) -> None:
@@ -96,8 +102,8 @@ class _Shard:
 def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
-    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples and
-    diagnostics.
+    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples, power
+    and diagnostics; with plane_args where it says what GPUs there are.
     ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
     its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
     clock, budget_bytes, ring_bytes, totals, finished, was_doing.
@@ -188,6 +194,7 @@ def _take_left(shard: _Shard) -> None:
         # A recorder that is gathering its segments has appended some of them: they are read once, from their own files.
         for taken in (shard.slots, shard.clock, shard.stacks.samples, shard.cut):
             taken.clear()
+        shard.devices.forget_records()
     for number, path in segments:
         try:
             content = np.fromfile(path, dtype=np.uint8)
@@ -263,6 +270,8 @@ def _read_cut_chunk(
     else:
         shard.stacks.take_cut(kind, body)
         shard.probe.take_cut(kind, body)
+        shard.power.take_cut(kind, body)
+        shard.devices.take_cut(kind, body)
 
 
 def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any]) -> bool:
@@ -292,7 +301,7 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
         shard.end = dict.fromkeys(_END_FIELDS, 0)
         shard.end.update(zip(_END_FIELDS[:count], struct.unpack_from(f"<{count}q", body.data), strict=True))
     else:
-        return shard.stacks.take(kind, body) or shard.probe.take(kind, body)
+        return any(part.take(kind, body) for part in (shard.stacks, shard.probe, shard.power, shard.devices))
     return True
 
 
@@ -318,6 +327,7 @@ def _profile(shard: _Shard) -> Profile:
     line_of_tid = {tid: row for row, (_, tid, _) in enumerate(threads)}
     sampled = shard.stacks.tables(shard.strings, line_of_tid, tick_map.to_ps if tick_map else None, shard.note)
     clock_samples = shard.probe.table(shard.note)
+    power = shard.power.table(shard.strings, lambda at_ns: (at_ns - origin_ns) * 1000, shard.note)
     lines = schema.table(
         "lines",
         {
@@ -329,6 +339,9 @@ def _profile(shard: _Shard) -> Profile:
             "clock_domain": [shard.boot_id] * len(threads),
         },
     )
+    tables = {"lines": lines, "events": events, "args": args, "texts": texts, **sampled, "clock_samples": clock_samples}
+    clock = realtime_map_of(shard.clock)
+    work_end_ps = shard.devices.add_to(tables, shard.strings, line_of_tid, PLANE, shard.boot_id, clock, shard.note)
     last_ps = int(tick_map.at_ps[-1]) if tick_map is not None else 0
     rows = list(zip(*shard.diagnostics, strict=True)) if shard.diagnostics else [()] * 6
     diagnostics = schema.table("diagnostics", dict(zip(schema.TABLES["diagnostics"].names, rows, strict=True)))
@@ -343,25 +356,29 @@ def _profile(shard: _Shard) -> Profile:
         "was_doing": shard.was_doing,
         "totals": shard.end or {},
         "probe": shard.probe.metadata(),
+        "gpu_collector": shard.devices.metadata(),
     }
-    tables = {"lines": lines, "events": events, "args": args, "texts": texts, "diagnostics": diagnostics, **sampled}
-    tables["clock_samples"] = clock_samples
+    tables["power"] = power
+    tables["diagnostics"] = diagnostics
     return Profile(
         host=Path(shard.file).stem,
         origin_ns=origin_ns,
         capture_start_ps=0,
-        capture_end_ps=max(last_ps, end_ps),
+        capture_end_ps=max(last_ps, end_ps, work_end_ps),
         metadata=metadata,
     ).with_tables(**tables)
 
 
 def _threads(shard: _Shard) -> list[tuple[int, int, str]]:
-    """(index, tid, name) of every line: threads with a log, then those that were only sampled."""
+    """(index, tid, name) of every line: threads with a log, then those that were only sampled, or only called CUDA."""
     threads = [(index, tid, name) for index, (tid, name) in sorted(shard.threads.items())]
+    others = dict.fromkeys(shard.stacks.sampled_tids(), "sampled thread")
+    for tid in shard.devices.calling_tids():
+        others.setdefault(tid, "calling thread")
     recorded = {tid for _, tid, _ in threads}
-    only_sampled = [tid for tid in shard.stacks.sampled_tids() if tid not in recorded]
     last = max(shard.threads, default=-1)
-    return threads + [(last + 1 + i, tid, "sampled thread") for i, tid in enumerate(only_sampled)]
+    silent = [(tid, name) for tid, name in others.items() if tid not in recorded]
+    return threads + [(last + 1 + i, tid, name) for i, (tid, name) in enumerate(silent)]
 
 
 def _event_tables(shard: _Shard, tick_map: TickMap | None) -> tuple[pa.Table, pa.Table, pa.Table, int]:
@@ -412,12 +429,7 @@ def _event_tables(shard: _Shard, tick_map: TickMap | None) -> tuple[pa.Table, pa
     )
     if not found["with_arguments"]:
         return events, schema.empty("args"), schema.empty("texts"), found["end_ps"]
-    slots = np.concatenate([body for _, body in known]).view(U64).reshape(-1, 4)
-    first = columns["first"].view(np.uint32)
-    word = slots[first, 2]
-    slot_count = ((word >> np.uint64(40)) & np.uint64(0x0F)).astype(np.int64)
-    schema_id = _usable_schemas(shard, (word >> np.uint64(48)).astype(np.int64), slot_count)
-    args, texts = _args_tables(shard, slots, first, schema_id)
+    args, texts = _args_tables(shard, [body for _, body in known], columns["first"].view(np.uint32), names)
     return events, args, texts, found["end_ps"]
 
 
@@ -454,60 +466,40 @@ def _texts_of(shard: _Shard, ids: list[int]) -> pa.Array:
     return pa.array([shard.strings.get(i, f"(unknown {i})") for i in ids], pa.string())
 
 
-def _usable_schemas(
-    shard: _Shard, schema_id: np.ndarray[Any, Any], slot_count: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
-    """The events' schemas, 0 where the schema is unknown or describes more arguments than the event has slots for."""
-    slots_for = np.full(int(schema_id.max()) + 1, np.iinfo(np.int64).max)
-    slots_for[0] = 1
-    for identity, (keys, _) in shard.schemas.items():
-        if identity < len(slots_for):
-            slots_for[identity] = 1 + (len(keys) + 1) // 3
-    is_bad = slot_count < slots_for[schema_id]
-    if not is_bad.any():
-        return schema_id
-    message = "events whose arguments' schema is damaged; read without arguments"
-    shard.note("error", "unknown_schema", "", int(is_bad.sum()), message)
-    return np.where(is_bad, 0, schema_id)
-
-
 def _args_tables(
-    shard: _Shard,
-    slots: np.ndarray[Any, Any],
-    first: np.ndarray[Any, Any],
-    schema_id: np.ndarray[Any, Any],
+    shard: _Shard, bodies: list[np.ndarray[Any, Any]], first: np.ndarray[Any, Any], texts_below: int
 ) -> tuple[pa.Table, pa.Table]:
-    if not schema_id.any():
+    """The tables args and texts of the events whose first slots are ``first``."""
+    # Schemas that no event can have are damaged ones.
+    schemas = {i: given for i, given in shard.schemas.items() if i < 2**16 and len(given[0]) <= _MOST_ARGS}
+    key_ids = sorted({key for keys, _ in schemas.values() for key in keys})
+    row_of_key = {key: row for row, key in enumerate(key_ids)}
+    counts = np.full(max(schemas, default=0) + 1, _NO_SUCH_SCHEMA, np.uint8)
+    at, kinds = np.zeros(len(counts), np.uint32), np.zeros(len(counts), U64)
+    keys_in_a_row: list[int] = []
+    for identity, (keys, kinds_of) in schemas.items():
+        counts[identity], at[identity], kinds[identity] = len(keys), len(keys_in_a_row), kinds_of
+        keys_in_a_row += [row_of_key[key] for key in keys]
+    keys_array = np.array(keys_in_a_row, np.uint32)
+    found = _native.decode_shard_args(bodies, first, counts, at, keys_array, kinds, texts_below)
+    if found["without_schema"]:
+        message = "events whose arguments' schema is damaged; read without arguments"
+        shard.note("error", "unknown_schema", "", found["without_schema"], message)
+    event, key, kind, value = (np.asarray(found[name]) for name in ("event", "key", "kind", "value"))
+    if not len(event):
         return schema.empty("args"), schema.empty("texts")
-    args_of = np.zeros(int(schema_id.max()) + 1, np.int64)
-    for used, (keys, _) in shard.schemas.items():
-        if used < len(args_of):
-            args_of[used] = len(keys)
-    count = args_of[schema_id]
-    event = np.repeat(np.arange(len(first)), count)
-    begin = np.cumsum(count) - count
-    kind_of = np.empty(len(event), np.uint8)
-    key_id = np.empty(len(event), np.int64)
-    raw = np.empty(len(event), np.int64)
-    for used in (np.flatnonzero(np.bincount(schema_id)[1:]) + 1).tolist():
-        chosen = np.flatnonzero(schema_id == used)
-        keys, kinds = shard.schemas[used]
-        for i, key in enumerate(keys):
-            offset, column = (0, 3) if i == 0 else (1 + (i - 1) // 3, (0, 1, 3)[(i - 1) % 3])
-            place = begin[chosen] + i
-            raw[place] = slots[first[chosen] + offset, column].view(np.int64)
-            kind_of[place] = kinds >> 4 * i & 0xF
-            key_id[place] = key
-    is_text = kind_of == ArgKind.TEXT
-    texts, text_row = _dictionary(shard, raw[is_text])
-    raw[is_text] = text_row
-    keys_used, key_row = _dictionary(shard, key_id)
+    if found["odd_texts"]:
+        is_text = kind == ArgKind.TEXT
+        texts, value[is_text] = _dictionary(shard, value[is_text])
+    else:
+        texts = _texts_of(shard, np.flatnonzero(np.asarray(found["text_used"])).tolist())
+    keys_used = _texts_of(shard, [key_ids[row] for row in np.flatnonzero(np.asarray(found["key_used"])).tolist()])
     args = pa.Table.from_arrays(
         [
             pa.array(event),
-            pa.DictionaryArray.from_arrays(pa.array(key_row), keys_used),
-            pa.array(kind_of),
-            pa.array(raw),
+            pa.DictionaryArray.from_arrays(pa.array(key), keys_used),
+            pa.array(kind),
+            pa.array(value),
         ],
         schema=schema.TABLES["args"],
     )

@@ -18,6 +18,8 @@ from xprof_py.postprocess.readers.sniff import Format, is_trace, sniff
 
 XSPACE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".xspace.pb")
 SHARD_SUFFIX = ".xpr"
+PROGRAMS_SUFFIX = ".hlo.pb"
+"""Of the programs that a capture stored beside its shard: RUN/programs/<rank>-<pid>.hlo.pb."""
 TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz", ".json", ".json.gz")
 """Of traces of PyTorch. Beside XSpaces and shards such files are other tools' renderings of them."""
 NSYS_SUFFIXES = (".sqlite", ".sqlite.gz")
@@ -30,6 +32,7 @@ _SKIPPED_FOLDERS = frozenset({"analysis", ".git", "__pycache__"})
 class Source:
     """The files of one process. At least one of ``xspace`` and ``shard`` is there, or one of these alone:
 
+    ``programs``: compiled programs that the capture stored, beside a shard.
     ``trace``: a trace in JSON, or the archive that holds it as ``member``; or an export of Nsight Systems, of which
     ``member`` is the process id where it has several. ``saved``: the `profile.json` of a saved Profile.
     """
@@ -38,6 +41,7 @@ class Source:
     xspace: Path | None = None
     shard: Path | None = None
     run_file: Path | None = None
+    programs: Path | None = None
     trace: Path | None = None
     member: str = ""
     saved: Path | None = None
@@ -195,6 +199,8 @@ def _run_folder(root: Path) -> Sources:
     files += sorted((root / "shards").glob(f"*{SHARD_SUFFIX}"))
     run_files = sorted((root / "run").glob("*.json"))
     processes, repeated = _newest_of_each_rank(_pair(files, run_files))
+    programs = {f.name.removesuffix(PROGRAMS_SUFFIX): f for f in (root / "programs").glob(f"*{PROGRAMS_SUFFIX}")}
+    processes = [replace(source, programs=programs.get(source.key)) for source in processes]
     diagnostics += repeated
     if not processes:
         raise BadInputError(str(root), "", "the run folder holds no profile: neither a shard nor an XSpace")

@@ -53,6 +53,16 @@ _BESIDE_HOST = ("/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer", "/host:
 _PROGRAM_ID = re.compile(r"\((\d+)\)$")
 
 
+def read_programs_file(path: str | Path) -> pa.Table:
+    """The table programs of an XSpace, which need hold nothing else (a capture's `programs/`). Raises BadInputError."""
+    content = read_bytes(path, empty="is empty")
+    try:
+        columns = _native.decode_xspace(content)
+    except _native.DecodeError as error:
+        raise BadInputError(str(path), f"byte {error.offset}", error.reason) from error
+    return _XSpaceReader(str(path), columns, ALONE).programs(content)
+
+
 def read_xspace(path: str | Path, workers: Workers = ALONE) -> Profile:
     """Read one XSpace file, plain or gzip. ``workers`` share the decoding, and may have begun with it.
 
@@ -64,11 +74,7 @@ def read_xspace(path: str | Path, workers: Workers = ALONE) -> Profile:
     in the file.
     """
     file = str(path)
-    begun = workers.begun.take(Path(path)) if workers.begun is not None else None
-    if begun is None:
-        content, slices = read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty"), None
-    else:
-        content, slices = begun
+    content, slices = _content(path, workers)
     try:
         columns = slices.join() if slices is not None else _decode(content, workers)
     except _native.DecodeError as error:
@@ -78,7 +84,17 @@ def read_xspace(path: str | Path, workers: Workers = ALONE) -> Profile:
         raise BadInputError(file, place, error.reason) from error
     if not any(len(columns[name][0]) > 1 for name in ("plane_names", "hostnames", "errors", "warnings")):
         raise BadInputError(file, "", "is not an XSpace (.xplane.pb): none of its fields is in it")
-    return _XSpaceReader(file, content, columns, workers).profile()
+    reader = _XSpaceReader(file, columns, workers)
+    programs = reader.programs(content)
+    # The file's bytes are a third of the memory, and what follows needs as much again.
+    del content
+    return reader.profile(programs)
+
+
+def _content(path: str | Path, workers: Workers) -> tuple[bytes, _native.XSpaceSlices | None]:
+    """What the file holds; and its slices, all of them read, where the workers have begun with it."""
+    begun = workers.begun.take(Path(path)) if workers.begun is not None else None
+    return begun or (read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty"), None)
 
 
 def _decode(content: bytes, workers: Workers) -> dict[str, Any]:
@@ -99,9 +115,8 @@ def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
 class _XSpaceReader:
     """One file's columns on their way to tables; ``diagnostics`` gathers what must be said about them."""
 
-    def __init__(self, file: str, content: bytes, columns: dict[str, Any], workers: Workers) -> None:
+    def __init__(self, file: str, columns: dict[str, Any], workers: Workers) -> None:
         self.file = file
-        self.content = content
         self.columns = columns
         self.workers = workers
         self.diagnostics: list[dict[str, Any]] = []
@@ -128,7 +143,7 @@ class _XSpaceReader:
             }
         )
 
-    def profile(self) -> Profile:
+    def profile(self, programs: pa.Table) -> Profile:
         self.say_what_the_file_says()
         start_ns, stop_ns = self.session_edges_ns()
         plane_args = self.plane_args()
@@ -140,7 +155,7 @@ class _XSpaceReader:
             "args": self.args(keep),
             "texts": schema.table("texts", {"text": self.texts.cast(pa.large_string())}),
             "plane_args": plane_args,
-            "programs": self.programs(),
+            "programs": programs,
             **self.event_metadata_tables(events["metadata"]),
         }
         if start_ns is not None and stop_ns is not None and stop_ns >= start_ns:
@@ -333,9 +348,9 @@ class _XSpaceReader:
         """The table events, its metadata rows and last end; and its rows in the file, None for all in order."""
         counts = self.column("lines", "event_count")
         line: _I32 = self.column("events", "line")
-        thread_line = self.one_line_per_thread()
-        if (thread_line != np.arange(thread_line.size)).any():
-            line = thread_line[line]
+        line_of_thread = self.one_line_per_thread()
+        if (line_of_thread != np.arange(len(line_of_thread))).any():
+            line = line_of_thread[line]
         metadata: _I32 = self.column("events", "metadata")
         start_ps: _I64 = self.column("events", "offset_ps")
         duration_ps: _I64 = self.column("events", "duration_ps")
@@ -498,8 +513,8 @@ class _XSpaceReader:
             ),
         }
 
-    def programs(self) -> pa.Table:
-        """Every event metadata that carries an HloProto, by program id."""
+    def programs(self, content: bytes) -> pa.Table:
+        """Every event metadata that carries an HloProto, by program id; ``content``: of the file."""
         owner: _I64 = self.column("metadata_stats", "owner")
         key: _I32 = self.column("metadata_stats", "key")
         kind: _U8 = self.column("metadata_stats", "kind")
@@ -522,7 +537,7 @@ class _XSpaceReader:
                 program_id = int(np.uint64(in_name[1]).astype(np.int64))
             else:
                 program_id = int(ids[metadata])
-            hlo = self.content[at[row] : at[row] + value[row]]
+            hlo = content[at[row] : at[row] + value[row]]
             found.append((program_id, name[: in_name.start()] if in_name else name, hlo))
         found.sort(key=lambda program: (program[0], program[1]))
         return schema.table(

@@ -19,6 +19,7 @@ from xprof_py.postprocess.rules.copy_words import copy_advice, copy_evidence, co
 from xprof_py.postprocess.rules.evidence_rows import MOST_ROWS, rows_by_class
 from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
 from xprof_py.postprocess.rules.observer import observer_notes, observer_summary
+from xprof_py.postprocess.rules.power_words import power_summary, throttling_advice
 from xprof_py.postprocess.rules.recompile_words import summary_rows
 from xprof_py.postprocess.rules.roofline_rows import roofline_summary, with_roofline
 from xprof_py.postprocess.rules.run_ahead_words import run_ahead_summary, unblock_advice
@@ -108,6 +109,7 @@ def build_summary(
     )
     ahead = run_ahead_summary(tables["run_ahead"], phases)
     copies = copy_rows(tables["copy_sizes"], phases)
+    power = power_summary(tables["energy"], tables["throttling"], main_name, phases, lanes)
     evidence["host_device"] = [*copy_evidence(copies), *evidence["host_device"]][:MOST_ROWS]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -118,7 +120,7 @@ def build_summary(
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": _verdict(shares, predicted, evidence, processes, launched, ahead, copies),
+        "verdict": _verdict(shares, predicted, evidence, processes, launched, ahead, copies, power),
         "run_ahead": ahead,
         "copies": copies,
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
@@ -139,6 +141,7 @@ def build_summary(
         ),
         "memory": memory,
         "throughput": throughput_summary(tables["throughput"], main_name, main_step_ps),
+        "power": power,
         "op_phases": _op_phases(tables["op_phases"], lanes),
         "compiles": {
             **_compiles(tables["compile_times"]),
@@ -161,6 +164,7 @@ def _verdict(
     launched: dict[str, Any] | None,
     ahead: dict[str, Any] | None,
     copies: list[dict[str, Any]],
+    power: dict[str, Any] | None,
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
@@ -169,6 +173,7 @@ def _verdict(
     found = verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
     name = found["bottleneck"]
     more = unblock_advice(name, ahead, found["step_ms"]) + copy_advice(name, copies) + sampler_advice(name, processes)
+    more += throttling_advice(power)
     return {**found, "advice": found["advice"] + more}
 
 

@@ -1,4 +1,4 @@
-// XPROF_PY_SCOPE in C++17: nested, two in one function, left by an exception; and two files of one library.
+// XPROF_PY_SCOPE in C++17: nested, several in one function, one with a level and a category, left by an exception; and two files of one library.
 #include <stdexcept>
 
 #include "xprof_py/trace.h"
@@ -7,6 +7,7 @@ namespace {
 int fall(int depth) {
     XPROF_PY_SCOPE("fall");
     XPROF_PY_SCOPE("fall too");
+    XPROF_PY_SCOPE_FILTERED("fall finely", 3, "gravity");
     if (depth == 0) throw std::runtime_error("landed");
     return fall(depth - 1);
 }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
+import contextlib
+import dataclasses
 import functools
 import gc
 import inspect
@@ -379,3 +382,104 @@ def test_decorated_functions_are_collected() -> None:
     dead = make()
     gc.collect()
     assert dead() is None
+
+
+def test_what_the_standard_library_stacks_on_functions(stop: Stop) -> None:
+    """Above and below @trace, whatever order: results are the plain ones, each call that runs has its spans."""
+
+    @trace("outer", n=1)
+    @trace
+    def twice(x: int) -> int:
+        return x
+
+    @functools.lru_cache(maxsize=None)  # noqa: UP033
+    @trace
+    def cached(x: int) -> int:
+        return x * 2
+
+    @contextlib.contextmanager
+    @trace
+    def managed() -> Generator[int, None, None]:
+        yield 3
+
+    @trace
+    @contextlib.contextmanager
+    def managed_inside() -> Generator[int, None, None]:
+        yield 4
+
+    @functools.singledispatch
+    @trace("dispatched")
+    def dispatched(x: object) -> str:
+        return "object"
+
+    @dispatched.register
+    @trace("dispatched int")
+    def _(x: int) -> str:
+        return "int"
+
+    class Base(abc.ABC):
+        @abc.abstractmethod
+        @trace
+        def abstract(self) -> int:
+            return 5
+
+        @functools.cached_property
+        @trace
+        def once(self) -> int:
+            return 6
+
+        @trace
+        def add(self, a: int, b: int) -> int:
+            return a + b
+
+        add_one = functools.partialmethod(add, 1)
+
+    with pytest.raises(TypeError, match="abstract"):
+        Base()  # type: ignore[abstract]
+
+    class Whole(Base):
+        @trace
+        def abstract(self) -> int:
+            return super().abstract() + 1  # type: ignore[safe-super]
+
+    @dataclasses.dataclass
+    class Record:
+        x: int
+
+        @trace
+        def double(self) -> int:
+            return self.x * 2
+
+    assert twice(1) == 1
+    assert [cached(2), cached(2)] == [4, 4]
+    with managed() as a, managed_inside() as b:
+        assert (a, b) == (3, 4)
+    assert [dispatched(""), dispatched(1)] == ["object", "int"]
+    whole = Whole()
+    assert [whole.abstract(), whole.once, whole.once, whole.add_one(9)] == [6, 6, 6, 10]
+    assert Record(4).double() == 8
+    assert inspect.signature(Record.double) == inspect.signature(Record.double.__wrapped__)  # type: ignore[attr-defined]
+    assert stop() == [
+        *["outer", "twice", "cached", "managed", "managed_inside", "dispatched", "dispatched int"],
+        *["Whole.abstract", "Base.abstract", "Base.once", "Base.add", "Record.double"],
+    ]
+
+
+def test_a_scope_may_be_left_on_another_thread(tmp_path: Path) -> None:
+    _native.recorder_start(tmp_path / "x.xpr")
+    block = scope("block")
+    block.__enter__()
+    with trace("here"):
+        other = threading.Thread(target=block.__exit__, args=(None, None, None), name="other")
+        other.start()
+        other.join()
+    with scope("after"):
+        pass
+    assert _native.recorder_stop()["reentered"] == 0
+    profile = read_shard(tmp_path / "x.xpr")
+    names = profile["lines"]["name"].to_pylist()
+    events = {e["name"]: e for e in profile["events"].to_pylist()}
+    assert names[events["block"]["line"]] == "other"
+    assert names[events["here"]["line"]] == names[events["after"]["line"]] != "other"
+    assert events["block"]["start_ps"] < events["here"]["start_ps"]
+    assert all(event["duration_ps"] is not None for event in events.values())

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,8 @@ from hypothesis import strategies as st
 
 from xprof_py import _native
 from xprof_py.annotations import checkpoint, counter, input_wait, mark, set_filter, step, trace
+from xprof_py.collectors.host import HostRecorder
+from xprof_py.config import Settings
 from xprof_py.postprocess.readers.shard import read_shard
 
 
@@ -112,3 +119,69 @@ def test_misuse_is_said_and_changes_nothing() -> None:
         mark("c", level=1, category="io")
 
     assert record(program) == ["c"]
+
+
+CAPTURE = """
+import sys
+from xprof_py import capture, mark, set_filter, step, trace
+if sys.argv[2] != "-":
+    set_filter(level=int(sys.argv[2]))
+def use(where):
+    for level in (1, 2, 3):
+        with trace(f"{where} {level}", level=level):
+            pass
+    mark(f"{where} io", category="io")
+    mark(f"{where} net", category="net")
+with capture(sys.argv[1], xla=False, stacks=False):
+    with step(0):
+        use("in")
+with capture(sys.argv[1] + "2", xla=False, stacks=False):
+    use("again")
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "before", "kept"),
+    [
+        ({}, "-", ["1", "2", "3", "io", "net"]),
+        ({}, "1", ["1", "io", "net"]),
+        ({"LEVEL": "2"}, "-", ["1", "2", "io", "net"]),
+        ({"LEVEL": "2"}, "1", ["1", "2", "io", "net"]),
+        ({"CATEGORIES": "io, gpu"}, "1", ["1", "2", "3", "io"]),
+        ({"LEVEL": "1", "CATEGORIES": "net"}, "-", ["1", "net"]),
+    ],
+)
+def test_the_settings_of_a_capture_filter_while_it_records(
+    tmp_path: Path, settings: dict[str, str], before: str, kept: list[str]
+) -> None:
+    environment = {**os.environ, **{f"XPROF_PY_{name}": value for name, value in settings.items()}}
+    command = [sys.executable, "-c", CAPTURE, str(tmp_path / "run"), before]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for run, where in (("run", "in"), ("run2", "again")):
+        (shard,) = (tmp_path / run / "shards").glob("*.xpr")
+        names = read_shard(shard)["events"]["name"].to_pylist()
+        assert [name for name in names if name.startswith(where)] == [f"{where} {what}" for what in kept]
+        (document,) = (tmp_path / run / "run").glob("*.json")
+        said = json.loads(document.read_text(encoding="utf-8"))["capture"]
+        assert (said["level"] is not None, said["categories"] is not None) == (
+            "LEVEL" in settings,
+            "CATEGORIES" in settings,
+        )
+
+
+def test_the_filter_of_the_settings_ends_with_the_capture() -> None:
+    """The program's own is in force again, but for one that it set meanwhile."""
+    settings = replace(Settings(), level=2, categories=("io",))
+    for during in (None, 7):
+        set_filter(level=5)
+        recorder = HostRecorder(settings)
+        with pytest.raises(FileNotFoundError):
+            recorder.start("/nowhere/x.xpr")
+        with tempfile.TemporaryDirectory() as folder:
+            recorder.start(f"{folder}/x.xpr")
+            assert _native.set_filter(2, ["io"]) == (2, frozenset(["io"]))
+            if during is not None:
+                set_filter(level=during)
+            recorder.stop(5.0)
+        assert _native.set_filter(None, None) == (5 if during is None else during, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,3 +121,30 @@ def test_the_marker_of_a_step_says_what_jax_s_own_says(tmp_path: Path) -> None:
     assert found["ours"] == found["theirs"]
     assert found["ours"]["step_num"] == 3
     assert found["ours"]["_r"] == 1
+
+
+def test_every_transformation_of_a_decorated_function_is_the_plain_one_s_and_warns_once_in_all(path: Path) -> None:
+    def plain(x: float) -> float:
+        return jax.numpy.sin(x) * x
+
+    @trace("decorated", layer=1)
+    def decorated(x: float) -> float:
+        with trace("inside"):
+            return plain(x)
+
+    def looped(function: Any, x: float) -> Any:
+        return jax.lax.scan(lambda carry, _: (function(carry), function(carry)), x, None, length=3)
+
+    xs = jax.numpy.arange(4.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for function in (jax.jit(decorated), decorated, trace("above")(jax.jit(decorated))):
+            assert function(0.5) == pytest.approx(plain(0.5))
+            assert jax.grad(function)(0.5) == pytest.approx(jax.grad(plain)(0.5))
+            assert jax.vmap(function)(xs).tolist() == pytest.approx(jax.vmap(plain)(xs).tolist())
+            assert looped(function, 0.5)[1].tolist() == pytest.approx(looped(plain, 0.5)[1].tolist())
+    # Of the name's first use in the recording: asking JAX at every span would cost more than the span.
+    assert [str(warning.message).partition(" ")[0] for warning in caught] == ["trace('decorated')"]
+    totals = _native.recorder_stop()
+    assert (totals["reentered"], totals["hook_errors"], totals["open_not_recorded"]) == (0, 0, 0)
+    assert set(read_shard(path)["events"]["name"].to_pylist()) <= {"decorated", "inside", "above", "gc"}

@@ -55,11 +55,27 @@ def test_xla_from_the_environment(environ, expected, tmp_path):
         ("XPROF_PY_XLA", "maybe"),
         ("XPROF_PY_STOP_TIMEOUT_S", "-1"),
         ("XPROF_PY_DRAIN_TIMEOUT_S", "nan"),
+        ("XPROF_PY_LEVEL", "high"),
+        ("XPROF_PY_LEVEL", "1.5"),
     ],
 )
 def test_a_bad_value_names_its_variable(name, value, tmp_path):
     with pytest.raises(UsageError, match=name):
         load_settings({}, {name: value}, tmp_path)
+
+
+@pytest.mark.parametrize("table", ["categories = [1]", "categories = 5", "level = true", "level = 9999999999"])
+def test_a_bad_filter_in_pyproject_is_a_warning_and_filters_nothing(table, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(f"[tool.xprof_py]\n{table}\n", encoding="utf-8")
+    with pytest.warns(XprofPyWarning, match="the default is used"):
+        assert load_settings({}, {}, tmp_path) == Settings()
+
+
+def test_categories_are_a_list_or_one_text(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.xprof_py]\nlevel = 2\ncategories = ["a", "b c"]\n')
+    assert load_settings({}, {}, tmp_path).categories == ("a", "b c")
+    settings = load_settings({}, {"XPROF_PY_CATEGORIES": "x, y", "XPROF_PY_LEVEL": "-1"}, tmp_path)
+    assert (settings.level, settings.categories) == (-1, ("x", "y"))
 
 
 def test_a_bad_argument_is_not_hidden_by_a_good_variable(tmp_path):

@@ -63,10 +63,15 @@ def test_an_argument_has_the_first_of_its_values(events: list[tuple[str, list[tu
     every = np.arange(len(events))
     for present, value in (columns.argument("a"), columns.argument_of("a", every)):
         assert {int(row): int(value[row]) for row in every[present]} == stated
+    # Rows that are asked for in any order and several times, those that have it alone, and a row that is none.
+    for asked in (np.repeat(every[::-1], 2), rows, every[:1], np.append(every, -1)):
+        present, value = columns.argument_of("a", asked)
+        expected = [(row in stated, stated.get(row, 0)) for row in asked.tolist()]
+        assert list(zip(present.tolist(), value.tolist(), strict=True)) == expected
 
 
 def test_an_open_event_lasts_to_the_end_of_the_capture() -> None:
-    assert Events(profile_of([("f", []), ("f", []), ("f", [])])).end_ps.tolist() == [1, 2, 100]
+    assert Events(profile_of([("f", []), ("f", []), ("f", [])])).end_ps[np.arange(3)].tolist() == [1, 2, 100]
 
 
 def test_events_are_made_once_for_a_profile_and_for_what_is_added_to_it() -> None:

@@ -95,7 +95,7 @@ def test_every_example_of_the_page_runs_and_most_have_an_answer(outs: dict[str, 
                 assert f" {name}" in example
                 if connection.sql(example).fetchall():
                     answered.add(name)
-    # No capture here has a prober, an allocator's events, a straggler, spans of its own, findings in its code.
+    # No capture here has a prober, a GPU, an allocator's events, a straggler, spans of its own, findings in its code.
     assert set(table_pages.ABOUT) - answered <= {
         "clock_samples",
         "network",
@@ -107,6 +107,9 @@ def test_every_example_of_the_page_runs_and_most_have_an_answer(outs: dict[str, 
         "copies",
         "copy_sizes",
         "throughput",
+        "power",
+        "energy",
+        "throttling",
     }
 
 

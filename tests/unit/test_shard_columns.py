@@ -33,6 +33,8 @@ from xprof_py.postprocess.readers.shard_clock import tick_map_of
 
 SAMPLES = [(1000, 5000, 9_000), (1010, 6000, 10_007), (1040, 9000, 13_001)]
 SCHEMA_KEYS = {1: [2], 2: [2, 3, 4], 3: [4] * 5}
+SCHEMA_KINDS = {1: 0x1, 2: 0x141, 3: 0x11114}
+TEXT = 4
 OPEN = 2**64 - 1
 MORE = 0xFF
 
@@ -41,8 +43,12 @@ def slots_of(schema: int) -> int:
     return 1 + (len(SCHEMA_KEYS.get(schema, [0])) + 1) // 3
 
 
+def string_of(identity: int) -> str:
+    return f"name {identity}" if identity < 8 else f"(unknown {identity})"
+
+
 def in_plain_python(runs: list[tuple[int, bytes]]) -> tuple[list[Any], list[Any]]:
-    """(events, arguments) of the runs as rows; an argument is (row of the event, key, raw value)."""
+    """(events, arguments) of the runs as rows; an argument is (row of the event, key, raw value or text)."""
     _, ticks = tick_map_of([np.frombuffer(clock(*SAMPLES), np.uint8)], 1, lambda *_: None)
     assert ticks is not None
 
@@ -66,7 +72,9 @@ def in_plain_python(runs: list[tuple[int, bytes]]) -> tuple[list[Any], list[Any]
         if following - at >= slots_of(schema):
             words = [struct.unpack("<4q", body) for _, body in slots[at:following]]
             flat = [words[0][3], *(word[i] for word in words[1:] for i in (0, 1, 3))]
-            values = list(zip(SCHEMA_KEYS.get(schema, []), flat, strict=False))
+            kinds = [SCHEMA_KINDS.get(schema, 0) >> 4 * i & 0xF for i in range(len(flat))]
+            told = [string_of(value) if kind == TEXT else value for value, kind in zip(flat, kinds, strict=True)]
+            values = list(zip(SCHEMA_KEYS.get(schema, []), told, strict=False))
         duration_ps = None if is_open else end_ps - start_ps
         key = (start_ps, -(2**63 - 1 if is_open else end_ps - start_ps), -order)
         lines[line].append((key, (line, name, kind, start_ps, duration_ps), values))
@@ -76,7 +84,7 @@ def in_plain_python(runs: list[tuple[int, bytes]]) -> tuple[list[Any], list[Any]
 
 def read(path: Path, runs: list[tuple[int, bytes]]) -> Profile:
     schemas = b"".join(
-        struct.pack("<IIQ", identity, len(keys), int("1" * len(keys), 16))
+        struct.pack("<IIQ", identity, len(keys), SCHEMA_KINDS[identity])
         + struct.pack(f"<{len(keys)}I", *keys)
         + bytes(-4 * len(keys) % 8)
         for identity, keys in SCHEMA_KEYS.items()
@@ -94,9 +102,13 @@ def same_as_in_plain_python(path: Path, runs: list[tuple[int, bytes]]) -> None:
     profile = read(path, runs)
     events, arguments = in_plain_python(runs)
     found = [tuple(row.values()) for row in profile["events"].to_pylist()]
-    named = [(line, f"name {name}" if name < 8 else f"(unknown {name})", *rest) for line, name, *rest in events]
+    named = [(line, string_of(name), *rest) for line, name, *rest in events]
     assert found == named
-    given_arguments = [(row["event"], row["key"], row["value"]) for row in profile["args"].to_pylist()]
+    texts = profile["texts"]["text"].to_pylist()
+    given_arguments = [
+        (row["event"], row["key"], texts[row["value"]] if row["kind"] == TEXT else row["value"])
+        for row in profile["args"].to_pylist()
+    ]
     assert given_arguments == [(row, f"name {key}", value) for row, key, value in arguments]
 
 
@@ -170,5 +182,19 @@ def test_what_does_not_fit_together_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=reason):
             _native.decode_shard_events(*arguments)
+    slot, counts, none = np.zeros(1, np.uint32), np.array([255, 1], np.uint8), np.zeros(0, np.uint32)
+    at_two, kinds = np.zeros(2, np.uint32), np.zeros(2, np.uint64)
+    for of_args, reason in (
+        (([bytes(32)], slot + 1, counts, at_two, slot, kinds, 1), "no such slot"),
+        (([bytes(31)], slot, counts, at_two, slot, kinds, 1), "part of a slot"),
+        (([bytes(32)], slot, counts, at_two, none, kinds, 1), "keys are not there"),
+        (([bytes(32)], slot, counts, at_two + 9, slot, kinds, 1), "keys are not there"),
+        (([bytes(32)], slot, counts, at_two, slot + 2**31, kinds, 1), "rows of a table"),
+        (([bytes(32)], slot, counts, at_two, slot, kinds[:1], 1), "as many"),
+        (([bytes(32)], slot, counts, kinds, slot, kinds, 1), "another width"),
+        (([], none, counts, at_two, slot, kinds, -1), "below 0"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            _native.decode_shard_args(*of_args)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="whole words"):
         _native.shard_checksum(bytes(9), 0)

@@ -35,6 +35,38 @@ LATE = "host2 kept the others waiting most in 19 of 20 steps, 78.8 ms a step: in
             ["A step took 13.0 ms while recorded, 10.0 ms before."],
         ),
         ({"observer": {**OBSERVER, "ratio": None}}, []),
+        (
+            {
+                "power": {
+                    "devices": 8,
+                    "joules_per_step": 912.53,
+                    "joules_per_step_error": 1.4,
+                    "joules_per_token": 0.1114,
+                    "mean_w": 612.4,
+                    "throttling": None,
+                }
+            },
+            ["912.5 J a step (± 1.4) · 0.111 J a token · 612 W on average, 8 GPUs"],
+        ),
+        ({"power": {"devices": 1, "joules_per_step": None, "throttling": {"lost_share": None}}}, []),
+        (
+            {
+                "power": {
+                    "devices": 1,
+                    "joules_per_step": 45.0,
+                    "mean_w": 300.0,
+                    "throttling": {
+                        "lost_ms_per_step": 3.1,
+                        "lost_share": 0.031,
+                        "by_reason": {"hardware": 0.0, "power": 0.01, "thermal": 0.021},
+                    },
+                }
+            },
+            [
+                "45 J a step · 300 W on average, 1 GPU",
+                "Clocks that were held down (thermal and power) cost 3.10 ms a step (3.1%).",
+            ],
+        ),
         ({"straggler": None}, []),
         ({"straggler": {"host": "host2", "share": 0.41, "lost_ms_per_step": 38.2, "cause": "host"}}, []),
         (

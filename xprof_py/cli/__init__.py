@@ -16,7 +16,9 @@ COMMANDS = {
     "diff": "Diff",
     "explain": "Explain",
     "query": "Query",
+    "run": "Run",
     "fleet": "Fleet",
+    "doctor": "Doctor",
     "demo": "Demo",
 }
 """Command -> class in the module of the same name. A module is imported when its command is asked for."""

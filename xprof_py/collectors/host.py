@@ -19,6 +19,11 @@ class HostRecorder:
             "rings_in_memory": settings.rings_in_memory,
             "window_s": window_s,
         }
+        self._filter: tuple[int | None, frozenset[str] | None] = (
+            settings.level,
+            None if settings.categories is None else frozenset(settings.categories),
+        )
+        self._filter_before: tuple[int | None, frozenset[str] | None] | None = None
         self.running = False
 
     def start(self, shard_path: str) -> None:
@@ -28,11 +33,28 @@ class HostRecorder:
             OSError: the file cannot be created.
             RuntimeError: something else in this process is recording already.
         """
-        _native.recorder_start(shard_path, **self._options)
+        # Before the first event: a span is looked at as it begins.
+        if self._filter != (None, None):
+            self._filter_before = _native.set_filter(*self._filter)
+        try:
+            _native.recorder_start(shard_path, **self._options)
+        except BaseException:
+            self._restore_filter()
+            raise
         self.running = True
 
     def stop(self, timeout_s: float) -> dict[str, Any]:
         """Stop and return the recorder's totals; ``error`` in them says what the disk did not take."""
         self.running = False
         totals: dict[str, Any] = _native.recorder_stop(timeout_s)
+        self._restore_filter()
         return totals
+
+    def _restore_filter(self) -> None:
+        """Put the program's filter back, unless it set another one while the settings' was in force."""
+        if self._filter_before is None:
+            return
+        before, self._filter_before = self._filter_before, None
+        found = _native.set_filter(*before)
+        if found != self._filter:
+            _native.set_filter(*found)

@@ -55,16 +55,19 @@ class XlaProfiler:
         self._raw: Any = None
         self._started = False
         self.running = False
+        self.has_devices = True
 
     def can_start(self) -> bool:
         """Whether the program has its devices. Before that, starting would bring them up in the program's place."""
         return jax_backend_is_up() and hasattr(sys.modules["jax"], "profiler")
 
-    def start(self, log_dir: str) -> None:
+    def start(self, log_dir: str, *, devices: bool = True) -> None:
         """Start the session; ``log_dir`` is where JAX writes if the program stops the trace itself.
 
+        ``devices`` False: the host alone, as another collector has the devices.
+
         Raises:
-            XlaError: a trace of the program's own is running, or JAX refused.
+            XlaError: this JAX cannot leave its GPUs alone, a trace of the program's own is running, or JAX refused.
         """
         reason = busy()
         if reason:
@@ -74,13 +77,18 @@ class XlaProfiler:
             options = jax.profiler.ProfileOptions()
             options.host_tracer_level = self._host_tracer_level
             options.python_tracer_level = 0
+            if not devices:
+                _leave_devices(jax, options)
             options.session_id = self._session
             jax.profiler.start_trace(log_dir, profiler_options=options)
+        except XlaError:
+            raise
         except Exception as error:
             raise XlaError(f"jax.profiler.start_trace: {error}") from error
         self._taken = _current(_state())
         self._raw = None if self._taken is None else _raw_session(self._taken)
         self._started = self.running = True
+        self.has_devices = devices and jax.default_backend() != "cpu"
 
     def stop(self) -> XlaResult:
         """End the session. Runs without the interpreter's lock for most of its time.
@@ -140,6 +148,14 @@ class XlaProfiler:
         """Leave a mark on the calling thread's XSpace line: ``xprof_py.thread`` with ``tid``, the OS's thread id."""
         with sys.modules["jax"].profiler.TraceAnnotation(THREAD_MARK, tid=tid):
             pass
+
+
+def _leave_devices(jax: Any, options: Any) -> None:
+    """Raises XlaError where this JAX has no switch for that, and GPUs, of which it would take CUPTI."""
+    if hasattr(options, "device_tracer_level"):
+        options.device_tracer_level = 0
+    elif jax.default_backend() != "cpu":
+        raise XlaError("the GPUs are collected through CUPTI, and this JAX cannot profile the host alone")
 
 
 def is_collecting() -> bool:

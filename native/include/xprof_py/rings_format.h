@@ -41,14 +41,16 @@ struct xpr_rings_header {
     _Atomic uint64_t journal_skipped;                          /* records that found no place */
 };
 
-/* Spans that a thread has entered and not left, the outermost first: events of one slot whose duration is open. Only the
- * thread itself changes them. The start of one that was left on another thread goes into `left`, a ring, until the thread
- * itself comes by: such a span is not open any more. Where more were left than `left` holds, nothing is known of any. */
+/* Spans that a thread has entered and not left, the outermost first: events of one slot whose duration is open; the value of
+ * one without a schema means nothing. Only the thread itself changes them. The start of one that was left on another thread
+ * goes into `left`, a ring, until the thread needs the place: such a span is not open any more. Where more were left than
+ * `left` holds, nothing is known of any. */
 struct xpr_open_spans {
     _Atomic uint32_t count; /* at most XPR_MAX_OPEN_SPANS */
-    uint32_t more;          /* inner ones that found no place */
-    _Atomic uint32_t left_count, left_taken; /* starts put into `left`, and those of them that the thread has seen to */
-    uint32_t reserved[4];
+    uint32_t zero;
+    _Atomic uint32_t left_count, left_taken; /* starts put into `left`, and those of them that the thread has taken out */
+    uint32_t more;                           /* inner ones that found no place */
+    uint32_t reserved[3];
     struct xpr_event spans[XPR_MAX_OPEN_SPANS];
     _Atomic uint64_t left[XPR_MAX_LEFT];
 };
@@ -76,7 +78,8 @@ _Static_assert(sizeof(struct xpr_ring_header) <= XPR_RING_HEADER_BYTES, "ring");
 _Static_assert(offsetof(struct xpr_rings_header, clock) == 64 && offsetof(struct xpr_rings_header, journal_head) == 192, "rings");
 _Static_assert(offsetof(struct xpr_ring_header, tail) == 64 && offsetof(struct xpr_ring_header, thread) == 128 &&
                    offsetof(struct xpr_ring_header, name) == 192 && offsetof(struct xpr_ring_header, open) == 256 &&
-                   offsetof(struct xpr_open_spans, spans) == 32 && offsetof(struct xpr_open_spans, left) == 32 + 32 * 32,
+                   offsetof(struct xpr_open_spans, spans) == 32 && offsetof(struct xpr_open_spans, left) == 32 + 32 * 32 &&
+                   sizeof(struct xpr_event) == 32,
                "ring");
 
 #endif

@@ -239,6 +239,7 @@ struct xpr_prober_record {
 /* Ids of names and ranges below are string ids, 0 ("(more names)") where the limit of strings was reached, and
  * XPR_NO_STRING for none. All times are CLOCK_REALTIME, which is what CUPTI stamps; CLOCK ties it to ticks. */
 #define XPR_NO_STRING UINT32_MAX
+#define XPR_NO_DEVICE UINT32_MAX /* a wait's or an overhead's device, where it is not told; streams and contexts as well */
 
 /* DEVICES: the GPUs of this process. What its source does not say is 0. */
 struct xpr_device_record {
@@ -269,7 +270,8 @@ struct xpr_activity_record {
     uint32_t device, context, stream;
     uint32_t correlation; /* of the call that launched it: unique within a process, 0: none */
     uint32_t graph;       /* of which it is a node, 0: none */
-    uint32_t range;       /* string id of the innermost range that was open on the launching thread (see CALLS) */
+    uint32_t range;       /* string id of the innermost range that was open on the launching thread; XPR_NO_STRING also
+                             where that is no longer known: CALLS has it by the correlation */
     uint64_t graph_node;
     union {
         struct {
@@ -321,11 +323,12 @@ struct xpr_graph_node_record {
 struct xpr_collector_record {
     uint64_t written;         /* records of the three chunks above in this file */
     uint64_t dropped_source;  /* that CUPTI itself dropped */
-    uint64_t dropped_buffers; /* no buffer was left to give CUPTI */
+    uint64_t dropped_buffers; /* times that no buffer was left to give CUPTI: what it then dropped is in dropped_source */
     uint64_t dropped_budget;  /* the file had reached its budget */
     uint64_t dropped_error;   /* the file could not be written, or memory ran out */
     uint64_t unknown_kinds;   /* records of kinds that are not read */
-    uint64_t clamped;         /* activities that ended before they began, or with no end: given no duration */
+    uint64_t clamped;         /* activities that ended before they began, or with no end: given no duration. Without a time
+                                 at all (start 0) they are kept as such */
     uint64_t buffers;         /* parsed */
     uint64_t cpu_ns;          /* of threads in the collector's callbacks */
     uint32_t version;         /* cuptiGetVersion */
@@ -341,7 +344,7 @@ struct xpr_power_record {
     uint32_t temperature_c;
     uint32_t sm_clock_mhz, memory_clock_mhz;
     uint32_t busy_percent, memory_busy_percent; /* of NVML's sample period in which a kernel ran, memory was accessed */
-    uint32_t reserved;
+    uint32_t uuid; /* string id of the device's UUID as NVML writes it ("GPU-...") */
     uint64_t clock_reasons; /* nvmlClocksEventReasons bits */
     uint64_t memory_used_bytes;
 };

@@ -17,7 +17,10 @@
  * notes that the span is open.
  * Losses: a span that has begun before a capture is not recorded; what no longer fits into a thread's ring is counted and
  * shown. One that is open as the capture stops, or as the process is killed, is recorded as open if it was begun with its
- * site; of others the stop counts how many there were. Compiles without warnings as C11 and C++17 on Linux with gcc or clang. */
+ * site; of others the stop counts how many there were.
+ * Filters: a site with a level or a category is left out where set_filter says so (XPROF_PY_SITE_FILTERED), as spans of
+ * Python are: looked at as the span begins, or as it ends if it began without its site.
+ * Compiles without warnings as C11 and C++17 on Linux with gcc or clang. */
 #ifndef XPROF_PY_TRACE_H
 #define XPROF_PY_TRACE_H
 
@@ -29,12 +32,18 @@
 extern "C" {
 #endif
 
-/* One place in the source: static, one for each name. `state` belongs to the recorder. */
+/* One place in the source: static, one for each name. A later version only adds members at the end. */
 typedef struct xprof_py_site {
     const char *name; /* UTF-8; must live as long as the site */
     const char *key;  /* of the event's one integer argument, NULL: it has none */
-    uint64_t state;
+    uint64_t state;   /* the recorder's, but for the bit XPROF_PY_SITE_IS_LONG: the members below are there */
+    const char *category; /* NULL: none */
+    int32_t level;        /* XPROF_PY_NO_LEVEL: none */
+    uint32_t admitted;    /* the recorder's */
 } xprof_py_site;
+
+#define XPROF_PY_SITE_IS_LONG ((uint64_t)1 << 23)
+#define XPROF_PY_NO_LEVEL INT32_MIN
 
 /* A begun span; a plain value, which the caller keeps until the end. Without a capture it is all 0. */
 typedef struct xprof_py_span {
@@ -42,6 +51,16 @@ typedef struct xprof_py_span {
     uint32_t capture;
     uint32_t thread; /* that knows it as open, 0: none */
 } xprof_py_span;
+
+/* A span or instant of a name and a schema that the recorder handed out. */
+struct xprof_py_event {
+    uint32_t name;
+    uint16_t schema;
+    uint16_t count; /* of arguments: those of the schema, at most XPROF_PY_MAX_ARGUMENTS */
+    const uint64_t *values;
+};
+
+#define XPROF_PY_MAX_ARGUMENTS 16
 
 /* The recorder's side. A later version only adds members at the end; `bytes` tells which are there. */
 struct xprof_py_trace_table {
@@ -52,6 +71,20 @@ struct xprof_py_trace_table {
     void (*end)(xprof_py_site *site, xprof_py_span span, int64_t value);
     void (*mark)(xprof_py_site *site, int64_t value);
     void (*counter)(xprof_py_site *site, double value);
+    /* For names that come at run time, as those of NVTX ranges do; present where `bytes` reaches them. Ids are those of the
+     * capture that runs. 0 for a name, 1 for an argument's text and 0 for a schema stand for what is past the limits, which is
+     * counted at each use: keep no such id. */
+    uint32_t (*intern)(const char *text, size_t bytes, int is_argument);
+    uint32_t (*schema)(const uint32_t *keys, uint32_t count, uint64_t kinds); /* kind of key i in bits [4i, 4i + 4) */
+    xprof_py_span (*enter)(uint32_t capture, const struct xprof_py_event *event);
+    void (*leave)(xprof_py_span span, const struct xprof_py_event *event); /* on any thread, with what it was entered with */
+    void (*instant)(uint32_t capture, const struct xprof_py_event *event);
+    void (*leave_out)(uint64_t count); /* counts arguments that an event should have had */
+    void (*name_thread)(const char *name); /* the calling one; shown if its first event is yet to come */
+    /* Marks device work that this thread launches from here as done for a name. 0: nobody collects device work, and there is
+     * nothing to undo. */
+    int (*begin_launches)(uint32_t name);
+    void (*end_launches)(void);
 };
 
 /* The library's side, one in each; the recorder finds it by its name. */
@@ -87,9 +120,12 @@ static inline uint32_t xprof_py_recording(void) {
     return __atomic_load_n(__atomic_load_n(&xprof_py_trace_v1.active, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
 }
 
-#define XPROF_PY_SITE(variable, name) static xprof_py_site variable = {name, NULL, 0}
+/* For filters: level is an integer or XPROF_PY_NO_LEVEL, category a text or NULL, key as below or NULL. */
+#define XPROF_PY_SITE_FILTERED(variable, name, key, level, category) \
+    static xprof_py_site variable = {name, key, XPROF_PY_SITE_IS_LONG, category, level, 0}
+#define XPROF_PY_SITE(variable, name) XPROF_PY_SITE_FILTERED(variable, name, NULL, XPROF_PY_NO_LEVEL, NULL)
 /* With one integer argument, given at the end: XPROF_PY_SITE_KEY(site, "send", "bytes"). */
-#define XPROF_PY_SITE_KEY(variable, name, key) static xprof_py_site variable = {name, key, 0}
+#define XPROF_PY_SITE_KEY(variable, name, key) XPROF_PY_SITE_FILTERED(variable, name, key, XPROF_PY_NO_LEVEL, NULL)
 
 /* `site`: the one that it will end with, so that it has a name while it is open; NULL: not known yet. */
 static inline xprof_py_span xprof_py_begin_at(xprof_py_site *site) {
@@ -160,8 +196,9 @@ class scope {
 
 #define XPROF_PY_JOIN2(a, b) a##b
 #define XPROF_PY_JOIN(a, b) XPROF_PY_JOIN2(a, b)
-#define XPROF_PY_SCOPE(name)                                    \
-    XPROF_PY_SITE(XPROF_PY_JOIN(xprof_py_site_, __LINE__), name); \
+#define XPROF_PY_SCOPE(name) XPROF_PY_SCOPE_FILTERED(name, XPROF_PY_NO_LEVEL, NULL)
+#define XPROF_PY_SCOPE_FILTERED(name, level, category)                                               \
+    XPROF_PY_SITE_FILTERED(XPROF_PY_JOIN(xprof_py_site_, __LINE__), name, NULL, level, category); \
     xprof_py::scope XPROF_PY_JOIN(xprof_py_scope_, __LINE__)(XPROF_PY_JOIN(xprof_py_site_, __LINE__))
 #endif
 

@@ -1,0 +1,22 @@
+#define _GNU_SOURCE
+#include "recorder/own_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+int xpr_start_own_thread(void *(*run)(void *), void *argument, size_t stack_bytes) {
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error) return error;
+    pthread_attr_setstacksize(&attributes, stack_bytes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigset_t every, before;
+    sigfillset(&every);
+    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    pthread_t thread;
+    error = pthread_create(&thread, &attributes, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}

@@ -1,0 +1,91 @@
+"""What NVIDIA's libraries on this machine say of themselves, asked as little as possible."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
+CUPTI_VARIABLE = "XPROF_CUPTI_LIB"
+_CUPTI = ("libcupti.so.13", "libcupti.so.12")
+_WHEELS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
+_TOOLKIT = "/usr/local/cuda"
+
+
+@dataclass(frozen=True)
+class Library:
+    """``version``: as it says itself, None where it is not usable; ``why`` not. ``path``: "" where none was found."""
+
+    path: str
+    version: str | None
+    why: str = ""
+
+
+def _load(path: str) -> Any:
+    return ctypes.CDLL(path)
+
+
+def cuda_driver() -> Library:
+    """The CUDA driver; cuDriverGetVersion needs no device and makes no context."""
+    try:
+        number = ctypes.c_int(0)
+        result = _load(CUDA).cuDriverGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError) as error:
+        return Library("", None, f"no {CUDA}: {error}" if isinstance(error, AttributeError) else f"no {CUDA}")
+    if result or not number.value:
+        return Library(CUDA, None, f"{CUDA} gives no version: error {result}")
+    return Library(CUDA, f"{number.value // 1000}.{number.value % 1000 // 10}")
+
+
+def find_cupti(environ: Mapping[str, str], path: Sequence[str]) -> str:
+    """Where CUPTI lies: XPROF_CUPTI_LIB, a wheel on ``path``, the toolkit; "" where it is nowhere."""
+    if environ.get(CUPTI_VARIABLE):
+        return environ[CUPTI_VARIABLE]
+    folders = [Path(entry or ".", wheel) for entry in path for wheel in _WHEELS]
+    toolkit = environ.get("CUDA_HOME") or environ.get("CUDA_PATH") or _TOOLKIT
+    folders += [Path(toolkit, "lib64"), Path(toolkit, "extras/CUPTI/lib64")]
+    return next((os.fspath(folder / name) for folder in folders for name in _CUPTI if (folder / name).is_file()), "")
+
+
+def cupti(environ: Mapping[str, str], path: Sequence[str]) -> Library:
+    """CUPTI. Some versions end the process when they are asked anything without a driver: then nothing is asked."""
+    where = find_cupti(environ, path)
+    if not where:
+        return Library("", None, "not found: what GPUs do is recorded through XLA's profiler only")
+    driver = cuda_driver()
+    if driver.version is None:
+        return Library(where, None, "not asked, as there is no driver")
+    try:
+        number = ctypes.c_uint32(0)
+        result = _load(where).cuptiGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError) as error:
+        return Library(where, None, f"cannot be loaded: {error}")
+    if result:
+        return Library(where, None, f"gives no version: error {result}")
+    return Library(where, str(number.value))
+
+
+def nvml() -> Library:
+    """NVML: its driver's version and how many GPUs it sees."""
+    try:
+        library = _load(NVML)
+        result = library.nvmlInit_v2()
+    except (OSError, AttributeError):
+        return Library("", None, f"no {NVML}: power and heat are not recorded")
+    if result:
+        return Library(NVML, None, f"{NVML} does not start: error {result}")
+    try:
+        text, count = ctypes.create_string_buffer(96), ctypes.c_uint(0)
+        failed = library.nvmlSystemGetDriverVersion(text, ctypes.c_uint(len(text))) or library.nvmlDeviceGetCount_v2(
+            ctypes.byref(count)
+        )
+    finally:
+        library.nvmlShutdown()
+    if failed:
+        return Library(NVML, None, f"{NVML} says nothing: error {failed}")
+    devices = f"{count.value} GPU{'' if count.value == 1 else 's'}"
+    return Library(NVML, f"driver {text.value.decode('ascii', 'replace')}, {devices}")
