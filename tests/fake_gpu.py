@@ -1,6 +1,6 @@
 """A GPU that is not there: builds the test doubles of libcupti and of the driver, and says what a program did on it.
 
-The doubles are tests/native/fake_cupti.c and fake_cuda.c. A program finds the driver once :func:`load_driver` was
+The doubles are native/tests/fakes/cupti.c and cuda.c. A program finds the driver once :func:`load_driver` was
 called in it, and CUPTI through XPROF_CUPTI_LIB.
 """
 
@@ -31,12 +31,12 @@ def build(folder: Path) -> Path:
         pytest.skip("no C compiler on PATH: install gcc")
     plain = [compiler, "-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
     include = ["-I", str(ROOT / "native")]
-    sources = HERE / "native"
+    sources = ROOT / "native" / "tests" / "fakes"
     commands = [
-        [*plain, *flags, *include, str(sources / "fake_cupti.c"), "-o", str(folder / f"libfake_cupti_{name}.so")]
+        [*plain, *flags, *include, str(sources / "cupti.c"), "-o", str(folder / f"libfake_cupti_{name}.so")]
         for name, flags in VARIANTS.items()
     ]
-    driver = ["-Wl,-soname,libcuda.so.1", str(sources / "fake_cuda.c"), "-o", str(folder / "libfake_cuda.so")]
+    driver = ["-Wl,-soname,libcuda.so.1", str(sources / "cuda.c"), "-o", str(folder / "libfake_cuda.so")]
     for command in [*commands, [*plain, *driver]]:
         subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     return folder

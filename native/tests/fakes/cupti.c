@@ -450,4 +450,4 @@ X const char *fake_name(const char *text) {
     return kept->text;
 }
 
-#include "fake_cupti_program.h"
+#include "cupti_program.h"
