@@ -99,6 +99,10 @@ class FakeGpu:
             self._name(name), correlation, device, context, stream, start, end, graph, ctypes.c_uint64(node)
         )
 
+    def graph_node(self, graph: int, node: int, original: int = 0) -> None:
+        """A node is added to a graph that this thread builds; with ``original`` it is a clone of that one."""
+        self._library.fake_graph_node(ctypes.c_uint64(graph), ctypes.c_uint64(node), ctypes.c_uint64(original))
+
     def launches(self, name: str, first: int, count: int, start_ns: int | None = None) -> None:
         """``count`` calls and kernels, correlation ids from ``first``, 1000 ns apart."""
         at = time.time_ns() if start_ns is None else start_ns

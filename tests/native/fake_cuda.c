@@ -1,2 +1,10 @@
-/* Stands in for NVIDIA's driver in tests: built as libcuda.so.1, it holds nothing. The collector only asks whether it is there. */
-__attribute__((visibility("default"))) int fake_cuda_is_here = 1;
+/* Stands in for NVIDIA's driver in tests: built as libcuda.so.1. The collector only asks whether it is there; `doctor` asks for its
+ * version, which is that of CUDA 13.0. */
+#define X __attribute__((visibility("default")))
+
+X int fake_cuda_is_here = 1;
+
+X int cuDriverGetVersion(int *version) {
+    *version = 13000;
+    return 0;
+}

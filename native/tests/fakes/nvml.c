@@ -85,6 +85,10 @@ EXPORT int nvmlInit_v2(void) {
     return answer(0, "init", NULL);
 }
 EXPORT int nvmlShutdown(void) { return 0; }
+EXPORT int nvmlSystemGetDriverVersion(char *text, unsigned room) {
+    snprintf(text, room, "580.1");
+    return 0;
+}
 EXPORT const char *nvmlErrorString(int result) { return result == 9 ? "Driver Not Loaded" : result == 999 ? "Unknown Error" : "other"; }
 
 #ifndef FAKE_BROKEN
