@@ -21,6 +21,7 @@ VARIANTS = {
     "both": ["-DFAKE_V1", "-DFAKE_V2"],  # 13.3 and later
     "named": ["-DFAKE_V1", "-DFAKE_NAMED"],  # 13.0
     "old": ["-DFAKE_V1", "-DFAKE_12_0"],
+    "too_old": [],  # from before the activity calls
 }
 
 

@@ -24,3 +24,10 @@ def nvtx_held_by(environ: Mapping[str, str]) -> str | None:
     if not value or Path(value).name == nvtx_library().name:
         return None
     return value
+
+
+def xla_ranges_are_taken(environ: Mapping[str, str]) -> bool:
+    """Whether XLA's own ranges go to NVTX, and not to its profiler: there is a tool, and it is not ours leaving them."""
+    if not environ.get(NVTX_VARIABLE):
+        return False
+    return nvtx_held_by(environ) is not None or environ.get(XLA_RANGES_VARIABLE) != "0"

@@ -18,10 +18,12 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Kernels:
-    """Columns of one length, in order of (line, start). ``launch``: row of `launches`, -1 where none is joined.
+    """Columns of one length. ``launch``: row of `launches`, -1 where none is joined.
 
-    ``step``: the number of the run's step, ``span``: the innermost annotated span around the launch on its thread, each
-    None where there is none. Times in ps since the profile's beginning; the launch's are of its call.
+    ``step``: the number of the run's step; ``span``: the innermost annotated span around the launch on its thread;
+    ``stated_op``: of the range around the launch, ``node_op``: around the making of the graph's node; ``hlo_op``: the instruction that
+    was found, in the way ``join``. Each None where there is none. Times in ps since the profile's beginning; the launch's
+    is that of its call.
     """
 
     name: list[str]
@@ -32,6 +34,8 @@ class Kernels:
     launch_start_ps: Int64
     span: list[str | None]
     step: list[int | None]
+    stated_op: list[str | None]
+    node_op: list[str | None]
     join: list[str]
     hlo_op: list[str | None]
 
@@ -59,7 +63,8 @@ def kernels_of(profile: Profile) -> Kernels:
     launch_start = _at(launches["start_ps"], launch)
     step_row = _at(runs["step"], run)
     numbers = profile["steps"]["number"].to_pylist()
-    hlo_op = ops["hlo_op"].cast(pa.string()).to_pylist()
+    instruction = ops["hlo_op"].fill_null(-1).to_numpy()[rows]
+    instructions = profile["hlo_ops"]["name"].cast(pa.string()).to_pylist()
     stream = lines["name"].to_pylist()
     return Kernels(
         name=[str(name) for name in names[rows]],
@@ -70,8 +75,10 @@ def kernels_of(profile: Profile) -> Kernels:
         launch_start_ps=launch_start,
         span=_spans(profile, _at(launches["line"], launch), launch_start),
         step=[numbers[row] if row >= 0 else None for row in step_row],
+        stated_op=_text(profile, event[rows], "hlo_op"),
+        node_op=_text(profile, event[rows], "graph_node_op"),
         join=[str(ops["join"][int(row)]) for row in rows],
-        hlo_op=[hlo_op[row] for row in rows],
+        hlo_op=[instructions[row] if row >= 0 else None for row in instruction],
     )
 
 
@@ -83,10 +90,20 @@ def _at(column: Any, rows: Int64) -> Int64:
     return np.where(rows >= 0, values[rows], -1)
 
 
+def _text(profile: Profile, events: Int64, key: str) -> list[str | None]:
+    """An argument that is a text, of these events."""
+    args = profile["args"].filter(pc.equal(profile["args"]["key"].cast(pa.string()), key))
+    texts = profile["texts"]["text"]
+    told = dict(zip(args["event"].to_pylist(), args["value"].to_pylist(), strict=True))
+    return [str(texts[told[event]]) if event in told else None for event in events.tolist()]
+
+
 def _spans(profile: Profile, line: Int64, at_ps: Int64) -> list[str | None]:
-    """The innermost span or step of the line around each moment."""
+    """The innermost span or step of the line around each moment, XLA's own ranges left out."""
     events = profile["events"]
-    chosen = events.filter(pc.is_in(events["kind"].cast(pa.int64()), pa.array([int(Kind.SPAN), int(Kind.STEP)])))
+    is_span = pc.is_in(events["kind"].cast(pa.int64()), pa.array([int(Kind.SPAN), int(Kind.STEP)]))
+    of_xla = pc.match_substring_regex(events["name"].cast(pa.string()), "^(XlaModule|Thunk):#")
+    chosen = events.filter(pc.and_not(is_span, of_xla))
     names = chosen["name"].cast(pa.string()).to_pylist()
     of_line = chosen["line"].to_numpy().astype(np.int64)
     start = chosen["start_ps"].to_numpy()

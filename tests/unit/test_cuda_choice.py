@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from xprof_py.collectors.cuda import decide
+from xprof_py.injection import NVTX_VARIABLE, XLA_RANGES_VARIABLE, nvtx_library, xla_ranges_are_taken
 
 SEEN = {"in_use": True, "jax_platform": "", "nvtx_is_taken": False}
 
@@ -36,6 +37,15 @@ def test_without_xla_s_profiler_jax_on_a_gpu_is_ours() -> None:
 
 def test_where_nvtx_is_taken_xla_s_profiler_would_not_know_the_ops() -> None:
     assert chosen(nvtx_is_taken=True, jax_platform="gpu")[0] is True
+
+
+def test_xla_s_ranges_are_xla_s_own_where_our_library_leaves_them_to_it() -> None:
+    """`xprof-py run` sets both variables: on a GPU, XLA's profiler then knows its kernels' ops, and has the devices."""
+    ours = {NVTX_VARIABLE: str(nvtx_library())}
+    assert xla_ranges_are_taken(ours)
+    assert not xla_ranges_are_taken({**ours, XLA_RANGES_VARIABLE: "0"})
+    assert xla_ranges_are_taken({NVTX_VARIABLE: "/opt/other.so", XLA_RANGES_VARIABLE: "0"})
+    assert not xla_ranges_are_taken({})
 
 
 def test_it_waits_for_a_program_that_does_not_use_cuda_yet_and_for_jax_s_devices() -> None:

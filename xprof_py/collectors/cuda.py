@@ -16,6 +16,7 @@ from typing import Any
 
 from xprof_py import _native
 from xprof_py.config import Backend, Choice, Settings
+from xprof_py.injection import xla_ranges_are_taken
 from xprof_py.rank import jax_backend_is_up
 
 START_TIMEOUT_S = 5.0
@@ -65,7 +66,7 @@ def decide(
         cuda, backend, xla: as ``capture`` has them.
         in_use: the program has loaded NVIDIA's driver.
         jax_platform: of JAX's default devices; "" where JAX is not imported, None where its devices are not up yet.
-        nvtx_is_taken: NVTX ranges go to a tool, which takes from XLA's profiler the names of its kernels' ops.
+        nvtx_is_taken: XLA's ranges go to a tool of NVTX's, which takes from XLA's profiler the names of its kernels' ops.
     """
     if cuda is False:
         return Decision(False, "switched off")
@@ -78,7 +79,7 @@ def decide(
     if xla is False:
         return Decision(True, "XLA's profiler is switched off")
     if nvtx_is_taken:
-        return Decision(True, "NVTX ranges go to a tool: XLA's profiler would not know its kernels' ops")
+        return Decision(True, "XLA's ranges go to a tool of NVTX's: its profiler would not know its kernels' ops")
     if jax_platform is None:
         return Decision(None, "JAX's devices are not up")
     if jax_platform in ("gpu", "cuda"):
@@ -94,7 +95,7 @@ def decide_here(cuda: Choice, backend: Backend, xla: Choice, environ: Mapping[st
         xla,
         in_use=_native.cuda_is_loaded(),
         jax_platform=jax_platform(),
-        nvtx_is_taken=bool(environ.get("NVTX_INJECTION64_PATH")),
+        nvtx_is_taken=xla_ranges_are_taken(environ),
     )
 
 
