@@ -43,6 +43,20 @@ def build(folder: Path) -> Path:
     return folder
 
 
+def machine(folder: Path) -> dict[str, str]:
+    """Variables under which a process finds the doubles in ``folder`` as it would find NVIDIA's libraries; NVML's is built."""
+    source = ROOT / "native" / "tests" / "fakes" / "nvml.c"
+    nvml = os.fspath(folder / "libnvidia-ml.so.1")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", nvml, os.fspath(source)], check=True)
+    (folder / "libcuda.so.1").symlink_to(folder / "libfake_cuda.so")
+    return {
+        "LD_LIBRARY_PATH": os.fspath(folder),
+        "XPROF_CUPTI_LIB": os.fspath(folder / "libfake_cupti_both.so"),
+        "FAKES": os.fspath(folder),
+        "FAKE_NVML": "devices=1 power=300000 uuids=cupti",
+    }
+
+
 def load_driver(folder: Path | str) -> None:
     """Load the driver into this process: from now on it is a program that uses CUDA, and stays one."""
     ctypes.CDLL(os.fspath(Path(folder) / "libfake_cuda.so"))

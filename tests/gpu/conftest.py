@@ -14,7 +14,7 @@ import pytest
 from gpu.table import rows_of, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = ROOT / "build" / "gpu"
+ENVIRONMENTS = Path(os.environ.get("GPU_ENVIRONMENTS") or ROOT / "build" / "gpu")
 
 
 @pytest.fixture(scope="session")

@@ -22,17 +22,7 @@ STEPS, COMPUTE_MS = 8, 14  # of the main stream: 5 + 8 and the graph's two nodes
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables under which a process finds the doubles as it would find NVIDIA's libraries."""
-    folder = fake_gpu.build(tmp_path_factory.mktemp("machine"))
-    (folder / "libcuda.so.1").symlink_to(folder / "libfake_cuda.so")
-    nvml = folder / "libnvidia-ml.so.1"
-    source = fake_gpu.ROOT / "native/tests/fakes/nvml.c"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(nvml), str(source)], check=True)
-    return {
-        "LD_LIBRARY_PATH": str(folder),
-        "XPROF_CUPTI_LIB": str(folder / "libfake_cupti_both.so"),
-        "FAKES": str(folder),
-        "FAKE_NVML": "devices=1 power=300000 uuids=cupti",
-    }
+    return fake_gpu.machine(fake_gpu.build(tmp_path_factory.mktemp("machine")))
 
 
 def doctor(**variables: str) -> dict[str, dict[str, str]]:
