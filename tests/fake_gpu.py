@@ -44,7 +44,7 @@ def build(folder: Path) -> Path:
 
 
 def machine(folder: Path) -> dict[str, str]:
-    """Variables under which a process finds the doubles in ``folder`` as it would find NVIDIA's libraries; NVML's is built."""
+    """Builds NVML's double too; returns variables by which a process finds all in ``folder`` as it would NVIDIA's."""
     source = ROOT / "native" / "tests" / "fakes" / "nvml.c"
     nvml = os.fspath(folder / "libnvidia-ml.so.1")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", nvml, os.fspath(source)], check=True)

@@ -27,7 +27,6 @@ def nvtx_held_by(environ: Mapping[str, str]) -> str | None:
 
 
 def xla_ranges_are_taken(environ: Mapping[str, str]) -> bool:
-    """Whether XLA's own ranges go to NVTX, and not to its profiler: there is a tool, and it is not ours leaving them."""
-    if not environ.get(NVTX_VARIABLE):
-        return False
-    return nvtx_held_by(environ) is not None or environ.get(XLA_RANGES_VARIABLE) != "0"
+    """Whether NVTX ranges of XLA go to whoever receives such, so that its profiler cannot name operations by them."""
+    ours = nvtx_held_by(environ) is None
+    return bool(environ.get(NVTX_VARIABLE)) and not (ours and environ.get(XLA_RANGES_VARIABLE) == "0")

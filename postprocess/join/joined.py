@@ -173,7 +173,7 @@ class _Join:
         launching = set(self.events.line[self.events.rows_named(host_names.LAUNCH)].tolist())
         return np.array(
             [
-                (source == "shard" and plane.startswith("/host:"))
+                (source == "shard" and not plane.startswith(("/device:", "/profiler:")))
                 or (plane.startswith("/host:") and not name.startswith(pools))
                 or (row in launching and not name.startswith(pools))
                 for row, (name, plane, source) in enumerate(zip(names, planes, sources, strict=True))

@@ -57,7 +57,7 @@ def read_programs_file(path: str | Path) -> pa.Table:
         columns = _native.decode_xspace(content)
     except _native.DecodeError as error:
         raise BadInputError(str(path), f"byte {error.offset}", error.reason) from error
-    return _XSpaceReader(str(path), content, columns).programs()
+    return _XSpaceReader(str(path), columns).programs(content)
 
 
 def read_xspace(path: str | Path) -> Profile:

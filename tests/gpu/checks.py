@@ -75,10 +75,7 @@ def kernels_find_their_place(profile: Profile, planted: Mapping[str, Sequence[An
     ``planted``: (span, step, stream) by the kernel's name; streams have names of the program's, each one on the device.
     """
     kernels = kernels_of(profile)
-    found = {
-        name: (span, step)
-        for name, span, step in zip(kernels.name, kernels.span, kernels.step, strict=True)
-    }
+    found = {name: (span, step) for name, span, step in zip(kernels.name, kernels.span, kernels.step, strict=True)}
     wrong = {name: found.get(name) for name, (span, step, _) in planted.items() if found.get(name) != (span, step)}
     assert not wrong, f"{len(wrong)} of {len(planted)} kernels are elsewhere: {dict(list(wrong.items())[:3])}"
     pairs = {(planted[name][2], on) for name, on in zip(kernels.name, kernels.stream, strict=True) if name in planted}
@@ -95,7 +92,9 @@ def launches_carry_their_range(profile: Profile, planted: Mapping[str, str]) -> 
     kernels = kernels_of(profile)
     told = {name: op for name, op in zip(kernels.name, kernels.stated_op, strict=True) if name in planted}
     wrong = {name: told.get(name) for name, op in planted.items() if told.get(name) != op}
-    assert not wrong, f"{len(wrong)} of {len(planted)} kernels have another range or none: {dict(list(wrong.items())[:3])}"
+    assert not wrong, (
+        f"{len(wrong)} of {len(planted)} kernels have another range or none: {dict(list(wrong.items())[:3])}"
+    )
     return {"with_range": len(planted)}
 
 
@@ -106,7 +105,11 @@ def kernels_find_their_ops(profile: Profile) -> Figures:
     ways = Counter(kernels.join)
     share = sum(op is not None for op in kernels.hlo_op) / len(kernels)
     assert share >= LEAST_HIT_SHARE, f"{share:.1%} of {len(kernels)} kernels know their op: {dict(ways)}"
-    return {"kernels": len(kernels), "hit_share": round(share, 4), **{f"by_{way}": n for way, n in sorted(ways.items())}}
+    return {
+        "kernels": len(kernels),
+        "hit_share": round(share, 4),
+        **{f"by_{way}": n for way, n in sorted(ways.items())},
+    }
 
 
 def graph_nodes_are_told(profile: Profile, planted: Mapping[str, str]) -> Figures:
@@ -115,7 +118,9 @@ def graph_nodes_are_told(profile: Profile, planted: Mapping[str, str]) -> Figure
     rows = [row for row, name in enumerate(kernels.name) if name in planted]
     assert {kernels.name[row] for row in rows} == set(planted), "kernels of the graph are missing"
     wrong = [row for row in rows if kernels.node_op[row] != planted[kernels.name[row]]]
-    assert not wrong, f"{len(wrong)} of {len(rows)} have another op or none: {Counter(kernels.node_op[row] for row in wrong)}"
+    assert not wrong, (
+        f"{len(wrong)} of {len(rows)} have another op or none: {Counter(kernels.node_op[row] for row in wrong)}"
+    )
     return {"graph_kernels": len(rows)}
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from gpu.recorded import document, joined, told
 from gpu.table import rows_of, write_table
+from xprof_py.postprocess.profile import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = Path(os.environ.get("GPU_ENVIRONMENTS") or ROOT / "build" / "gpu")
@@ -46,6 +51,28 @@ def python_with(no_gpu: str, record_property: Callable[[str, object], None]) -> 
     return find
 
 
+@dataclass(frozen=True)
+class Planted:
+    """A recording of programs/planted.py: what it says of itself, its run file, and what was read and joined."""
+
+    told: dict[str, Any]
+    document: Mapping[str, Any]
+    profile: Profile
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Planted]:
+    """``planted(interpreter)``: recorded once for all tests."""
+
+    @functools.cache
+    def record_it(python: str) -> Planted:
+        run = tmp_path_factory.mktemp("planted") / "run"
+        options = ["--backend", "cupti", "--step-range", "step"]
+        return Planted(told(python, "planted", "hold", run=run, options=options), document(run), joined(run))
+
+    return record_it
+
+
 @pytest.fixture
 def record(record_property: Callable[[str, object], None]) -> Callable[[dict[str, Any]], None]:
     """``record(figures)``: into the table's row of this test."""
@@ -54,8 +81,8 @@ def record(record_property: Callable[[str, object], None]) -> Callable[[dict[str
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Write and show the table, if tests on a GPU were chosen."""
-    reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "keywords")]
-    rows = rows_of([report for report in reports if "gpu" in report.keywords and hasattr(report, "when")])
+    reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "when")]
+    rows = rows_of([report for report in reports if "/test_on_a_gpu.py::" in getattr(report, "nodeid", "")])
     if not rows:
         return
     folder = Path(os.environ.get("OUT") or ENVIRONMENTS)

@@ -18,11 +18,11 @@ import device_spaces
 import fake_gpu
 import numpy as np
 import pytest
-from gpu.recorded import PROGRAMS, environ, told
-from gpu.table import rows_of, write_table
 from gpu_shards import GpuShard, scheduled
 
 from gpu import checks
+from gpu.recorded import PROGRAMS, environ, told
+from gpu.table import rows_of, write_table
 from xprof_py.injection import NVTX_VARIABLE, nvtx_library
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
@@ -148,9 +148,7 @@ def test_02_fails_for_another_span_step_or_stream(tmp_path: Path) -> None:
     shard.span(900, "c", 90_000_000, 95_000_000, number=5)
     shard.launch("third", (91_000_000, 91_005_000), (92_000_000, 93_000_000), stream=9)
     with pytest.raises(AssertionError, match="streams are mixed up"):
-        checks.kernels_find_their_place(
-            shard.joined(tmp_path), {"first": ("a", 4, "main"), "third": ("c", 5, "main")}
-        )
+        checks.kernels_find_their_place(shard.joined(tmp_path), {"first": ("a", 4, "main"), "third": ("c", 5, "main")})
 
 
 def test_03_fails_for_a_range_or_an_op_that_is_missing(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu.device_rows import kernels_of
-from gpu.recorded import document, joined, told
 
 from gpu import checks
+from gpu.device_rows import kernels_of
+from gpu.recorded import document, joined, told
 from xprof_py.injection import NVTX_VARIABLE, nvtx_library
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
@@ -44,22 +44,17 @@ def test_01_cupti_takes_us(python_with: Python, record: Record, environment: str
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_02_records_are_sane(python_with: Python, record: Record, tmp_path: Path, environment: str) -> None:
-    run = tmp_path / "run"
-    python = python_with(environment, "cupy", "nvtx")
-    planted = told(python, "planted", "hold", run=run, options=["--backend", "cupti", "--step-range", "step"])
-    profile = joined(run)
-    entry = document(run)["collectors"]["cuda"]
-    figures = checks.records_are_sane(profile, entry, planted["launched"])
-    record(figures | checks.kernels_find_their_place(profile, planted["places"]))
+def test_02_records_are_sane(python_with: Python, planted: Any, record: Record, environment: str) -> None:
+    recorded = planted(python_with(environment, "cupy", "nvtx"))
+    entry = recorded.document["collectors"]["cuda"]
+    figures = checks.records_are_sane(recorded.profile, entry, recorded.told["launched"])
+    record(figures | checks.kernels_find_their_place(recorded.profile, recorded.told["places"]))
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_03_ranges_reach_kernels(python_with: Python, record: Record, tmp_path: Path, environment: str) -> None:
-    run = tmp_path / "run"
-    python = python_with(environment, "cupy", "nvtx")
-    planted = told(python, "planted", run=run, options=["--backend", "cupti", "--step-range", "step"])
-    record(checks.launches_carry_their_range(joined(run), planted["ops"]))
+def test_03_ranges_reach_kernels(python_with: Python, planted: Any, record: Record, environment: str) -> None:
+    recorded = planted(python_with(environment, "cupy", "nvtx"))
+    record(checks.launches_carry_their_range(recorded.profile, recorded.told["ops"]))
 
 
 @pytest.mark.parametrize("command_buffers", ["on", "off"])
@@ -68,8 +63,8 @@ def test_03_jax_kernels_find_their_ops(
 ) -> None:
     python, run = python_with("jax", "jax"), tmp_path / "run"
     flags = {} if command_buffers == "on" else {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
-    planted = told(python, "jax_training", "20", run=run, options=["--backend", "cupti"], **flags)
-    assert planted["platform"] in ("gpu", "cuda"), f"JAX runs on {planted['platform']}"
+    said = told(python, "jax_training", "20", run=run, options=["--backend", "cupti"], **flags)
+    assert said["platform"] in ("gpu", "cuda"), f"JAX runs on {said['platform']}"
     profile = joined(run)
     figures = checks.kernels_find_their_ops(profile)
     stated = sum(op is not None for op in kernels_of(profile).stated_op)
@@ -77,11 +72,9 @@ def test_03_jax_kernels_find_their_ops(
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_04_graph_nodes_are_told(python_with: Python, record: Record, tmp_path: Path, environment: str) -> None:
-    run = tmp_path / "run"
-    python = python_with(environment, "cupy", "nvtx")
-    planted = told(python, "planted", run=run, options=["--backend", "cupti", "--step-range", "step"])
-    record(checks.graph_nodes_are_told(joined(run), planted["graph_ops"]))
+def test_04_graph_nodes_are_told(python_with: Python, planted: Any, record: Record, environment: str) -> None:
+    recorded = planted(python_with(environment, "cupy", "nvtx"))
+    record(checks.graph_nodes_are_told(recorded.profile, recorded.told["graph_ops"]))
 
 
 def test_05_jax_s_profiler_beside_ours(python_with: Python, record: Record, tmp_path: Path) -> None:

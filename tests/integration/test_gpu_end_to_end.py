@@ -11,10 +11,9 @@ from typing import Any
 
 import fake_gpu
 import pytest
+from gpu import checks
 from gpu.device_rows import kernels_of
 from gpu.recorded import PROGRAMS, environ, joined, told
-
-from gpu import checks
 
 STEPS, COMPUTE_MS = 8, 14  # of the main stream: 5 + 8 and the graph's two nodes of 0.5
 
@@ -66,9 +65,9 @@ def test_two_threads_three_steps_ahead_find_span_step_and_stream(recorded: tuple
     run, planted = recorded
     profile = joined(run)
     assert checks.kernels_find_their_place(profile, planted["places"]) == {"placed": 3 * STEPS, "streams": 2}
-    ahead_ms = checks.records_are_sane(
-        profile, profile.metadata["run"]["collectors"]["cuda"], planted["launched"]
-    )["launch_to_start_median_us"]
+    ahead_ms = checks.records_are_sane(profile, profile.metadata["run"]["collectors"]["cuda"], planted["launched"])[
+        "launch_to_start_median_us"
+    ]
     assert ahead_ms >= 3 * 20_000
 
 
@@ -123,7 +122,9 @@ def test_without_cupti_the_host_alone_is_recorded_and_everybody_says_why(
 ) -> None:
     variables = machine | {name: value.format(**machine) for name, value in changed.items()}
     run = tmp_path / "run"
-    program = "import os, sys, time; sys.path.insert(0, os.environ['TESTS']); import fake_gpu; from xprof_py import step\n"
+    program = (
+        "import os, sys, time; sys.path.insert(0, os.environ['TESTS']); import fake_gpu; from xprof_py import step\n"
+    )
     program += "fake_gpu.load_driver(os.environ['FAKES'])\nfor i in range(4):\n    with step(i): time.sleep(0.2)"
     command = [sys.executable, "-m", "xprof_py", "run", "-o", str(run), "--", sys.executable, "-c", program]
     variables["TESTS"] = str(PROGRAMS.parents[1])

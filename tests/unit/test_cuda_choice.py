@@ -65,3 +65,10 @@ def test_off_means_off_and_the_backend_excludes_the_other() -> None:
         assert chosen(cuda=False, **seen) == (False, "switched off")
         assert chosen(backend="xla", **seen) == (False, 'backend is "xla": its profiler has the devices')
         assert chosen(cuda=True, backend="xla", **seen)[0] is False
+
+
+def test_xla_keeps_its_ranges_where_our_library_leaves_them_to_it() -> None:
+    ours, theirs = {NVTX_VARIABLE: str(nvtx_library())}, {NVTX_VARIABLE: "/opt/tool/libtool.so"}
+    left = {XLA_RANGES_VARIABLE: "0"}
+    taken = [xla_ranges_are_taken(environ) for environ in ({}, ours, {**ours, **left}, theirs, {**theirs, **left})]
+    assert taken == [False, True, False, True, True]

@@ -88,7 +88,9 @@ def subscription() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
     last = done.stderr.strip().splitlines()[-1:]
-    return {"why": f"a process that subscribes to CUPTI ends with {done.returncode}{': ' if last else ''}{''.join(last)}"}
+    return {
+        "why": f"a process that subscribes to CUPTI ends with {done.returncode}{': ' if last else ''}{''.join(last)}"
+    }
 
 
 def nvml(environ: Mapping[str, str]) -> Library:

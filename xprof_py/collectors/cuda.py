@@ -66,7 +66,7 @@ def decide(
         cuda, backend, xla: as ``capture`` has them.
         in_use: the program has loaded NVIDIA's driver.
         jax_platform: of JAX's default devices; "" where JAX is not imported, None where its devices are not up yet.
-        nvtx_is_taken: XLA's ranges go to a tool of NVTX's, which takes from XLA's profiler the names of its kernels' ops.
+        nvtx_is_taken: NVTX ranges go to a tool, which takes from XLA's profiler the names of its kernels' ops.
     """
     if cuda is False:
         return Decision(False, "switched off")
@@ -79,7 +79,7 @@ def decide(
     if xla is False:
         return Decision(True, "XLA's profiler is switched off")
     if nvtx_is_taken:
-        return Decision(True, "XLA's ranges go to a tool of NVTX's: its profiler would not know its kernels' ops")
+        return Decision(True, "NVTX ranges go to a tool: XLA's profiler would not know its kernels' ops")
     if jax_platform is None:
         return Decision(None, "JAX's devices are not up")
     if jax_platform in ("gpu", "cuda"):
