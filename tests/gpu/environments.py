@@ -1,12 +1,12 @@
-"""Makes the environments in which programs use a GPU, and says what of them is there: environments.py FOLDER [BASE_PYTHON].
+"""Makes the environments in which programs use a GPU, and says what they lack: environments.py FOLDER [BASE_PYTHON].
 
     FOLDER/jax     JAX for CUDA 13, CuPy, nvtx: the newest CUPTI, which their wheels bring
     FOLDER/torch   PyTorch, CuPy, nvtx: PyTorch pins an older CUPTI, so it has an environment of its own
     FOLDER/environments.json   {"jax": {"python": ..., "packages": {name: version}, "missing": {name: why}}, ...}
 
-What BASE_PYTHON (this interpreter, if none is named) has installed is taken over and not installed again, so that a machine
-without a network tests what it has. What cannot be had is named, and the tests that need it say so. Where there is no GPU
-nothing is made.
+What BASE_PYTHON (this interpreter, if none is named) has installed is taken over and not installed again, so that a
+machine without a network tests what it has. What cannot be had is named, and the tests that need it say so. Where there
+is no GPU nothing is made.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PATHS = "import json, site; print(json.dumps(site.getsitepackages()))"
 
 
 def no_gpu() -> str:
-    """Why no program can use a GPU of NVIDIA's here, "" where one can. Brings the driver up: for a process that only asks."""
+    """Why no program can use a GPU here, "" where one can. Brings the driver up: for a process that only asks."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         result, count = driver.cuInit(0), ctypes.c_int(0)

@@ -1,4 +1,4 @@
-"""What only a GPU can show. Each test records a program there and asks one of checks.py about it; docs/gpu.md says what for."""
+"""What only a GPU can show: each test records a program there and asks checks.py about it (docs/gpu.md)."""
 
 from __future__ import annotations
 

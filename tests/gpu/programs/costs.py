@@ -2,8 +2,8 @@
 
     costs.py RUN ROUNDS STEPS
 
-Each way is captured by itself, below RUN, in turns, so that what changes on the machine changes for all. Prints ms of every
-step by way, the medians of the two costs in ns, and what was lost.
+Each way is captured by itself, below RUN, in turns, so that what changes on the machine changes for all. Prints ms of
+every step by way, the medians of the two costs in ns, and what was lost.
 """
 
 import json

@@ -44,7 +44,7 @@ class XlaRanges:
 
 
 class Double:
-    """Kernels that take their time on paper: each stream runs one after the other, ``late_ns`` behind the host at least."""
+    """Kernels that take their time on paper: one after the other on a stream, ``late_ns`` behind the host at least."""
 
     def __init__(self, late_ns: int = 0) -> None:
         from fake_gpu import FakeGpu, load_driver
