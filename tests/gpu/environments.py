@@ -34,7 +34,7 @@ if "jax" in found and not any(importlib.util.find_spec(f"jax_cuda{n}_plugin") fo
     del found["jax"]
 print(json.dumps(found))
 """
-_PATHS = "import json, site; print(json.dumps(site.getsitepackages()))"
+_PATHS = "import json, sys; print(json.dumps([path for path in sys.path if path.endswith('-packages')]))"
 
 
 def no_gpu() -> str:
@@ -64,8 +64,8 @@ def make(folder: Path, base_python: str, wanted: dict[str, str]) -> dict[str, An
         if made.returncode:
             return {"python": "", "packages": {}, "missing": dict.fromkeys(wanted, last_line(made))}
     # An environment made from another one inherits nothing of it by itself.
-    inherited = json.loads(run([base_python, "-c", _PATHS]).stdout)
-    (own,) = json.loads(run([os.fspath(python), "-c", _PATHS]).stdout)[:1]
+    inherited = json.loads(run([base_python, "-I", "-c", _PATHS]).stdout)
+    (own,) = json.loads(run([os.fspath(python), "-I", "-c", _PATHS]).stdout)[:1]
     Path(own, "inherited.pth").write_text("\n".join(inherited) + "\n", encoding="utf-8")
     missing = {}
     install = [os.fspath(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

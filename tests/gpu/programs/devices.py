@@ -138,9 +138,8 @@ extern "C" __global__ void NAME(unsigned long long ns) {
         module = self._cupy.RawModule(code="".join(self._SOURCE.replace("NAME", name) for name in names))
         for name in names:
             self._kernels[name] = module.get_function(name)
-            assert self._kernels[name].attributes[
-                "max_threads_per_block"
-            ]  # asking loads it, which a graph's capture forbids
+            # Asking loads it, which is forbidden while a graph is captured.
+            assert self._kernels[name].attributes["max_threads_per_block"]
         self._cupy.cuda.runtime.deviceSynchronize()
 
     def until_recorded(self) -> None:
