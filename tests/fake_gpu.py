@@ -21,6 +21,7 @@ VARIANTS = {
     "both": ["-DFAKE_V1", "-DFAKE_V2"],  # 13.3 and later
     "named": ["-DFAKE_V1", "-DFAKE_NAMED"],  # 13.0
     "old": ["-DFAKE_V1", "-DFAKE_12_0"],
+    "too_old": [],  # from before the activity calls
 }
 
 
@@ -40,6 +41,20 @@ def build(folder: Path) -> Path:
     for command in [*commands, [*plain, *driver]]:
         subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     return folder
+
+
+def machine(folder: Path) -> dict[str, str]:
+    """Builds NVML's double too; returns variables by which a process finds all in ``folder`` as it would NVIDIA's."""
+    source = ROOT / "native" / "tests" / "fakes" / "nvml.c"
+    nvml = os.fspath(folder / "libnvidia-ml.so.1")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", nvml, os.fspath(source)], check=True)
+    (folder / "libcuda.so.1").symlink_to(folder / "libfake_cuda.so")
+    return {
+        "LD_LIBRARY_PATH": os.fspath(folder),
+        "XPROF_CUPTI_LIB": os.fspath(folder / "libfake_cupti_both.so"),
+        "FAKES": os.fspath(folder),
+        "FAKE_NVML": "devices=1 power=300000 uuids=cupti",
+    }
 
 
 def load_driver(folder: Path | str) -> None:
@@ -98,6 +113,10 @@ class FakeGpu:
         self._library.fake_kernel(
             self._name(name), correlation, device, context, stream, start, end, graph, ctypes.c_uint64(node)
         )
+
+    def graph_node(self, graph: int, node: int, original: int = 0) -> None:
+        """A node is added to a graph that this thread builds; with ``original`` it is a clone of that one."""
+        self._library.fake_graph_node(ctypes.c_uint64(graph), ctypes.c_uint64(node), ctypes.c_uint64(original))
 
     def launches(self, name: str, first: int, count: int, start_ns: int | None = None) -> None:
         """``count`` calls and kernels, correlation ids from ``first``, 1000 ns apart."""
