@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from xprof_py.errors import UsageError, XprofPyError
 from xprof_py.postprocess.fleet.spool import SpoolError
+from xprof_py.postprocess.frozen import frozen
 
 ENDS_ALL = (SpoolError, UsageError)
 """Errors that every other task would have too: a disk that is full, a setting that cannot be read."""
@@ -38,7 +39,7 @@ GO_ON = "What was finished is kept: the same command with --resume goes on"
 Task = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Failed:
     """Why there is no result: words for a diagnostics row, and the place in the code if there is one."""
 

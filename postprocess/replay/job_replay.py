@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
@@ -36,7 +36,7 @@ _COLLECTIVE = CLASSES.index("collective")
 _FIELDS = [("removed", pa.string()), *((n, pa.int64()) for n in ("steps", "measured_ps", "replayed_ps"))]
 
 
-@dataclass(frozen=True)
+@frozen
 class ProcessTimeline:
     """Of one process, on its own clock in ps: its timeline, runs cut at collectives; its windows of steps (lane, step,
     start, end) with the thread of each step; and the classes that take time in them."""
@@ -59,7 +59,7 @@ def read_process(profile: Profile) -> ProcessTimeline:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Met:
     """The joining collectives of one process, as columns by row of its endpoints (-1: it joins nobody).
 
