@@ -127,13 +127,14 @@ def read_protobuf(file: str) -> int:
     return seen
 
 
-def write_kineto(file: Path, events: int) -> None:
+def write_kineto(file: Path, events: int, rank: int = 0) -> None:
     """A rank as Kineto writes it: per unit two operations, a call, two ends of a flow and a kernel; 5000 units a step,
     an all-reduce with its arguments every 40."""
     units = max(1, events // 6)
     end = "\n  },\n"
     with gzip.open(file, "wt", compresslevel=6, encoding="utf-8") as out:
-        out.write('{\n  "schemaVersion": 1,\n  "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8},\n')
+        out.write('{\n  "schemaVersion": 1,\n')
+        out.write(f'  "distributedInfo": {{"backend": "nccl", "rank": {rank}, "world_size": 8}},\n')
         out.write('  "baseTimeNanoseconds": 1711964646000000000,\n  "traceEvents": [\n')
         for unit in range(units):
             at, cid = 4458676522690 + 200 * unit, unit + 1

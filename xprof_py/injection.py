@@ -24,3 +24,9 @@ def nvtx_held_by(environ: Mapping[str, str]) -> str | None:
     if not value or Path(value).name == nvtx_library().name:
         return None
     return value
+
+
+def xla_ranges_are_taken(environ: Mapping[str, str]) -> bool:
+    """Whether NVTX ranges of XLA go to whoever receives such, so that its profiler cannot name operations by them."""
+    ours = nvtx_held_by(environ) is None
+    return bool(environ.get(NVTX_VARIABLE)) and not (ours and environ.get(XLA_RANGES_VARIABLE) == "0")

@@ -107,17 +107,62 @@ static outcome number_of(xpr_chrome *chrome, xpr_dictionary *dictionary, xpr_jso
     return *number >= 0 ? OK : NO_MEMORY;
 }
 
+typedef struct {
+    int32_t category, name, process, thread, ps;
+    uint8_t phase;
+    int64_t us, duration_ps, id;
+} row;
+
 /* A time in microseconds, as text or number, in ps; false where it is none. */
 static bool time_ps(const xpr_json_value *value, __int128 *ps) {
     bool has_digits = value->kind == XPR_JSON_NUMBER || value->kind == XPR_JSON_STRING;
     return has_digits && xpr_json_decimal(value->text, value->length, 6, ps);
 }
 
+/* Whole microseconds and the picoseconds beyond them, of the numbers that Kineto writes. */
+static bool simple_time(const xpr_json_value *value, uint64_t *us, uint32_t *ps) {
+    static const uint32_t scale[] = {1000000, 100000, 10000, 1000, 100, 10, 1};
+    if (value->kind != XPR_JSON_NUMBER || !value->simple || value->behind > 6) return false;
+    *us = value->whole;
+    *ps = value->fraction * scale[value->behind];
+    return true;
+}
+
+static void set_start(row *out, const xpr_json_value *value) {
+    uint64_t simple_us;
+    uint32_t simple_ps;
+    __int128 whole;
+    if (simple_time(value, &simple_us, &simple_ps)) {
+        out->us = (int64_t)simple_us;
+        out->ps = (int32_t)simple_ps;
+    } else if (time_ps(value, &whole)) {
+        __int128 us = whole / 1000000;
+        if (whole < us * 1000000) us--;
+        bool fits = us >= INT64_MIN && us <= INT64_MAX;
+        out->us = fits ? (int64_t)us : 0;
+        out->ps = fits ? (int32_t)(whole - us * 1000000) : -1;
+    }
+}
+
+static void set_duration(row *out, const xpr_json_value *value) {
+    uint64_t us;
+    uint32_t ps;
+    __int128 whole;
+    if (simple_time(value, &us, &ps) && us < INT64_MAX / 1000000)
+        out->duration_ps = (int64_t)(us * 1000000 + ps);
+    else if (time_ps(value, &whole) && whole >= INT64_MIN && whole <= INT64_MAX)
+        out->duration_ps = (int64_t)whole;
+}
+
+static bool is(const xpr_json_value *key, const char *name) {
+    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
+}
+
 static int key_row(const xpr_json_value *key) {
     static const uint8_t first_of_length[] = {0, 0, 0, 0, 1, 3, 5, 8, 8, 12, 12, 14, 17, 17, 20, 21, 23, 23, 23, 24, 25};
     if (key->length < 3 || key->length > 19) return -1;
-    for (int row = first_of_length[key->length]; row < first_of_length[key->length + 1]; row++)
-        if (memcmp(xpr_chrome_keys[row], key->text, key->length) == 0) return row;
+    for (int at = first_of_length[key->length]; at < first_of_length[key->length + 1]; at++)
+        if (memcmp(xpr_chrome_keys[at], key->text, key->length) == 0) return at;
     return -1;
 }
 
@@ -128,6 +173,9 @@ static outcome add_argument(xpr_chrome *chrome, int key, xpr_json_value *value) 
     if (value->kind == XPR_JSON_TRUE || value->kind == XPR_JSON_FALSE) {
         kind = BOOL;
         bits = value->kind == XPR_JSON_TRUE;
+    } else if (value->kind == XPR_JSON_NUMBER && value->simple && value->behind == 0) {
+        kind = INT;
+        bits = (int64_t)value->whole;
     } else if (value->kind == XPR_JSON_NUMBER) {
         bool is_whole = memchr(value->text, '.', value->length) == NULL && memchr(value->text, 'e', value->length) == NULL &&
                         memchr(value->text, 'E', value->length) == NULL;
@@ -171,60 +219,81 @@ static outcome next_member(xpr_json *json, bool first, bool *ended) {
     return OK;
 }
 
-static outcome read_arguments(xpr_chrome *chrome, xpr_json *json) {
-    xpr_json_value key, value;
-    json->at++;
-    for (bool first = true, ended;; first = false) {
-        TRY(next_member(json, first, &ended));
-        if (ended) return OK;
+/* Moves to the value of the object's next member and says what its key means; `*ended`: there is none. */
+static outcome next_value(xpr_json *json, xpr_leads *leads, int (*meaning_of)(const xpr_json_value *), int *meaning,
+                          bool *ended) {
+    *ended = false;
+    if (!xpr_leads_match(leads, json, meaning)) {
+        const uint8_t *from = json->at;
+        uint64_t odd = json->odd;
+        xpr_json_value key;
+        TRY(next_member(json, leads->current == 0, ended));
+        if (*ended) return OK;
         TRY(xpr_json_key(json, &key));
+        *meaning = meaning_of(&key);
+        /* What is said of odd strings is said of each. */
+        xpr_leads_learn(leads, from, json->odd == odd ? json->at : from + XPR_LEAD_BYTES + 1, *meaning);
+    }
+    return (outcome)xpr_json_space(json);
+}
+
+static outcome read_arguments(xpr_chrome *chrome, xpr_json *json) {
+    xpr_json_value value;
+    int key;
+    bool ended;
+    json->at++;
+    xpr_leads_begin(&chrome->argument_leads);
+    for (;;) {
+        TRY(next_value(json, &chrome->argument_leads, key_row, &key, &ended));
+        if (ended) return OK;
         TRY(xpr_json_read(json, &value));
-        int row = key_row(&key);
-        if (row >= 0) TRY(add_argument(chrome, row, &value));
+        if (key >= 0) TRY(add_argument(chrome, key, &value));
     }
 }
 
-typedef struct {
-    int32_t category, name, process, thread, ps;
-    uint8_t phase;
-    int64_t us, duration_ps, id;
-} row;
+enum { OTHER, PHASE, CATEGORY, NAME, PROCESS, THREAD, START_TIME, DURATION, ID, ARGUMENTS };
 
-static bool is(const xpr_json_value *key, const char *name) {
-    return key->length == strlen(name) && memcmp(key->text, name, key->length) == 0;
+static int member_of(const xpr_json_value *key) {
+    static const struct {
+        const char *name;
+        int meaning;
+    } members[] = {{"ph", PHASE},   {"ts", START_TIME}, {"id", ID},     {"cat", CATEGORY},  {"pid", PROCESS},
+                   {"tid", THREAD}, {"dur", DURATION},  {"name", NAME}, {"args", ARGUMENTS}};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (is(key, members[i].name)) return members[i].meaning;
+    return OTHER;
 }
 
-static outcome read_member(xpr_chrome *chrome, xpr_json *json, const xpr_json_value *key, row *out, const row *before) {
+static outcome read_member(xpr_chrome *chrome, xpr_json *json, int member, row *out, const row *before) {
     xpr_json_value value;
     __int128 whole;
-    if (is(key, "args") && *json->at == '{') return read_arguments(chrome, json);
+    if (member == ARGUMENTS && *json->at == '{') return read_arguments(chrome, json);
     TRY(xpr_json_read(json, &value));
-    if (is(key, "ph")) {
+    switch (member) {
+    case PHASE:
         if (value.kind == XPR_JSON_STRING && value.length == 1) out->phase = *value.text;
-    } else if (is(key, "name")) {
-        TRY(number_of(chrome, &chrome->names, &value, before->name, &out->name));
-    } else if (is(key, "cat")) {
-        TRY(number_of(chrome, &chrome->categories, &value, before->category, &out->category));
-    } else if (is(key, "pid")) {
-        TRY(number_of(chrome, &chrome->labels, &value, before->process, &out->process));
-    } else if (is(key, "tid")) {
-        TRY(number_of(chrome, &chrome->labels, &value, before->thread, &out->thread));
-    } else if (is(key, "ts")) {
-        if (time_ps(&value, &whole)) {
-            /* Division by a constant is quick in 64 bits only. */
-            bool small = whole >= 0 && whole <= INT64_MAX;
-            __int128 us = small ? (__int128)((uint64_t)whole / 1000000) : whole / 1000000;
-            if (whole < us * 1000000) us--;
-            bool fits = us >= INT64_MIN && us <= INT64_MAX;
-            out->us = fits ? (int64_t)us : 0;
-            out->ps = fits ? (int32_t)(whole - us * 1000000) : -1;
-        }
-    } else if (is(key, "dur")) {
-        if (time_ps(&value, &whole) && whole >= INT64_MIN && whole <= INT64_MAX) out->duration_ps = (int64_t)whole;
-    } else if (is(key, "id")) {
+        break;
+    case CATEGORY:
+        return number_of(chrome, &chrome->categories, &value, before->category, &out->category);
+    case NAME:
+        return number_of(chrome, &chrome->names, &value, before->name, &out->name);
+    case PROCESS:
+        return number_of(chrome, &chrome->labels, &value, before->process, &out->process);
+    case THREAD:
+        return number_of(chrome, &chrome->labels, &value, before->thread, &out->thread);
+    case START_TIME:
+        set_start(out, &value);
+        break;
+    case DURATION:
+        set_duration(out, &value);
+        break;
+    case ID:
         if (value.kind == XPR_JSON_NUMBER && xpr_json_decimal(value.text, value.length, 0, &whole) && whole >= 0 &&
             whole <= INT64_MAX)
             out->id = (int64_t)whole;
+        break;
+    default:
+        break;
     }
     return OK;
 }
@@ -240,13 +309,14 @@ static outcome read_event(xpr_chrome *chrome, xpr_json *json, uint64_t at) {
         before.thread = xpr_i32(events, XPR_CHROME_THREAD)[last];
     }
     row out = {-1, -1, -1, -1, -1, 0, 0, -1, -1};
-    xpr_json_value key;
+    int member;
+    bool ended;
     json->at++;
-    for (bool first = true, ended;; first = false) {
-        TRY(next_member(json, first, &ended));
+    xpr_leads_begin(&chrome->event_leads);
+    for (;;) {
+        TRY(next_value(json, &chrome->event_leads, member_of, &member, &ended));
         if (ended) break;
-        TRY(xpr_json_key(json, &key));
-        TRY(read_member(chrome, json, &key, &out, &before));
+        TRY(read_member(chrome, json, member, &out, &before));
     }
     if (out.phase == 0) {
         chrome->nameless++;

@@ -14,6 +14,7 @@
 #define XPROF_PY_DECODE_CHROME_JSON_H
 
 #include "decode/columns.h"
+#include "decode/json_leads.h"
 #include "decode/place.h"
 
 enum { XPR_CHROME_LONGEST = 64 << 20 };
@@ -41,6 +42,7 @@ typedef struct {
     uint64_t nameless;                  /* objects among the events that have no phase */
     bool truncated;                     /* the text ended within an event, a value, or the list */
     uint64_t truncated_at;              /* behind the last whole event or value */
+    xpr_leads event_leads, argument_leads;
     /* The bytes not yet read, and the state. */
     uint8_t *buffer, *scratch;
     size_t used, capacity, at, scratch_capacity;

@@ -9,20 +9,18 @@ static const uint8_t stops[256] = {
     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ['"'] = 1, ['\\'] = 1,
 };
 
-/* Whether one of eight bytes is such a stop; bytes above 0x7f may be said to be one. */
-static bool stops_in(const uint8_t *bytes) {
+/* How many of eight bytes lie before the first stop, 8 where none is one. */
+static inline unsigned before_stop(const uint8_t *bytes) {
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = UINT64_C(0x8080808080808080);
     uint64_t word;
     memcpy(&word, bytes, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
     uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
-    return ((word - ones * 0x20) | (quote - ones) | (slash - ones)) & tops;
-}
-
-static bool is_space(uint8_t c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
-xpr_json_status xpr_json_space(xpr_json *json) {
-    while (json->at < json->end && is_space(*json->at)) json->at++;
-    return json->at < json->end ? XPR_JSON_OK : XPR_JSON_MORE;
+    /* The lowest bit set is right: a borrow makes stops only of bytes above one. */
+    uint64_t found = (((word - ones * 0x20) & ~word) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & tops;
+    return found ? (unsigned)__builtin_ctzll(found) / 8 : 8;
 }
 
 static int hex_of(uint8_t c) {
@@ -45,7 +43,7 @@ static int code_unit(const uint8_t *text, const uint8_t *end) {
 
 /* Whether a quote at `at - 1` ends a string: what may follow one follows. */
 static xpr_json_status ends_string(const xpr_json *json, const uint8_t *at) {
-    while (at < json->end && is_space(*at)) at++;
+    while (at < json->end && xpr_json_is_space(*at)) at++;
     if (at == json->end) return json->final ? XPR_JSON_OK : XPR_JSON_MORE;
     return *at == ',' || *at == ':' || *at == '}' || *at == ']' ? XPR_JSON_OK : XPR_JSON_BROKEN;
 }
@@ -56,8 +54,12 @@ static xpr_json_status read_string(xpr_json *json, xpr_json_value *value) {
     value->text = at;
     value->escaped = false;
     for (;;) {
-        while (end - at >= 8 && !stops_in(at)) at += 8;
-        while (at < end && !stops[*at]) at++;
+        unsigned passed = 8;
+        while (end - at >= 8 && (passed = before_stop(at)) == 8) at += 8;
+        if (passed < 8)
+            at += passed;
+        else
+            while (at < end && !stops[*at]) at++;
         if (at == end) return XPR_JSON_MORE;
         if (*at == '"') break;
         if (*at != '\\') {
@@ -91,32 +93,44 @@ static xpr_json_status read_string(xpr_json *json, xpr_json_value *value) {
 
 static bool is_digit(uint8_t c) { return c >= '0' && c <= '9'; }
 
-static const uint8_t *behind_digits(const uint8_t *at, const uint8_t *end) {
-    while (at < end && is_digit(*at)) at++;
+/* Past digits; `*value` is theirs, which wraps beyond 19 of them. */
+static inline const uint8_t *behind_digits(const uint8_t *at, const uint8_t *end, uint64_t *value) {
+    uint64_t found = 0;
+    while (at < end && is_digit(*at)) found = found * 10 + (uint64_t)(*at++ - '0');
+    *value = found;
     return at;
 }
 
 /* Also numbers without a digit before or behind the point are read. */
 static xpr_json_status read_number(xpr_json *json, xpr_json_value *value) {
     const uint8_t *at = json->at, *end = json->end;
-    if (*at == '-') at++;
+    uint64_t fraction = 0, exponent;
+    bool simple = *at != '-';
+    if (!simple) at++;
     const uint8_t *digits = at;
-    at = behind_digits(at, end);
+    at = behind_digits(at, end, &value->whole);
     bool any = at > digits;
+    simple &= any && at - digits <= 18;
+    value->behind = 0;
     if (at < end && *at == '.') {
         digits = ++at;
-        at = behind_digits(at, end);
+        at = behind_digits(at, end, &fraction);
         any |= at > digits;
+        simple &= at > digits && at - digits <= 9;
+        value->behind = (uint8_t)(at - digits);
     }
     if (at < end && (*at == 'e' || *at == 'E')) {
         at++;
         if (at < end && (*at == '-' || *at == '+')) at++;
         digits = at;
-        at = behind_digits(at, end);
+        at = behind_digits(at, end, &exponent);
         any &= at > digits;
+        simple = false;
     }
     if (at == end && !json->final) return XPR_JSON_MORE;
     value->kind = XPR_JSON_NUMBER;
+    value->simple = simple;
+    value->fraction = (uint32_t)fraction;
     value->text = json->at;
     value->length = (size_t)(at - json->at);
     json->at = at;

@@ -36,12 +36,22 @@ typedef struct {
 typedef struct {
     xpr_json_kind kind;
     bool escaped;
+    bool simple; /* a number of at most 18 digits before its point and 9 behind it, without sign and exponent */
+    uint8_t behind; /* of a simple one how many digits are behind the point */
     const uint8_t *text;
     size_t length;
+    uint64_t whole; /* of a simple one the digits before its point, and those behind it */
+    uint32_t fraction;
 } xpr_json_value;
 
+static inline bool xpr_json_is_space(uint8_t c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
 /* Past white space; then MORE at the end of the bytes. */
-xpr_json_status xpr_json_space(xpr_json *json);
+static inline xpr_json_status xpr_json_space(xpr_json *json) {
+    while (json->at < json->end && xpr_json_is_space(*json->at)) json->at++;
+    return json->at < json->end ? XPR_JSON_OK : XPR_JSON_MORE;
+}
+
 /* Read the value that begins at `at`, after white space, and move behind it. After MORE and BROKEN `at` is anywhere. */
 xpr_json_status xpr_json_read(xpr_json *json, xpr_json_value *value);
 /* A string, then a colon, with white space around them; moves to the value. */

@@ -1,12 +1,7 @@
-#include "decode/xspace.h"
+#include "decode/xspace_reader.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-#include "decode/wire.h"
-
-
 
 static const xpr_column_spec plane_columns[] = {{"id", 'q'}};
 static const xpr_column_spec line_columns[] = {{"plane", 'i'},       {"id", 'q'},         {"timestamp_ns", 'q'},
@@ -20,399 +15,72 @@ static const xpr_column_spec stat_columns[] = {
     {"owner", 'q'}, {"key", 'i'}, {"kind", 'B'}, {"value", 'q'}, {"at", 'q'}};
 static const xpr_column_spec aggregated_columns[] = {{"event", 'q'}, {"occurrences", 'q'}};
 
-typedef struct {
-    xpr_xspace *space;
-    const uint8_t *base;
-    const uint8_t *end;
-    xpr_failure failure;
-    xpr_place place;
-    /* Of the plane being read. */
-    xpr_id_map event_ids;
-    xpr_id_map stat_ids;
-} decoder;
-
-static bool no_memory(decoder *d, const uint8_t *at) {
-    d->failure.at = at;
-    d->failure.reason = XPR_OUT_OF_MEMORY;
-    return false;
-}
-
-/* Before reading the index-th message of a field, its length first: a length that cannot be is that message's fault.
- * Always true, to stand in a chain of reads. */
-static bool enter(decoder *d, const char *field, uint64_t index) {
-    d->place.level[d->place.depth].field = field;
-    d->place.level[d->place.depth].index = index;
-    d->place.depth++;
-    return true;
-}
-
-static void leave(decoder *d) { d->place.depth--; }
+typedef xpr_xspace_reader decoder;
 
 static bool append_string(decoder *d, xpr_wire *w, xpr_strings *strings) {
     const uint8_t *bytes;
     size_t length;
     if (!xpr_wire_bytes(w, &bytes, &length)) return false;
-    return xpr_strings_append(strings, bytes, length) || no_memory(d, bytes);
+    return xpr_strings_append(strings, bytes, length) || xpr_xspace_no_memory(d, bytes);
 }
 
-static bool number(decoder *d, xpr_dictionary *dictionary, const uint8_t *bytes, size_t length, int32_t *result) {
-    *result = xpr_dictionary_number(dictionary, bytes, length);
-    return *result >= 0 || no_memory(d, bytes);
-}
-
-/* A row for an id that the plane uses without describing it. */
-static bool missing_name(decoder *d, xpr_dictionary *dictionary, const uint8_t *at, uint64_t id, int32_t *name) {
-    char text[24];
-    int length = snprintf(text, sizeof text, "#%" PRId64, (int64_t)id);
-    *name = xpr_dictionary_number(dictionary, (const uint8_t *)text, (size_t)length);
-    return *name >= 0 || no_memory(d, at);
-}
-
-static bool add_stat_metadata(decoder *d, const uint8_t *at, uint64_t id, int32_t name, uint8_t live, int32_t *row) {
-    xpr_table *table = &d->space->stat_metadata;
-    int32_t before;
-    if (table->count >= INT32_MAX || !xpr_table_room(table)) return no_memory(d, at);
-    *row = (int32_t)table->count;
-    xpr_i32(table, XPR_STAT_METADATA_PLANE)[*row] = (int32_t)d->space->planes.count;
-    xpr_i64(table, XPR_STAT_METADATA_ID)[*row] = (int64_t)id;
-    xpr_i32(table, XPR_STAT_METADATA_NAME)[*row] = name;
-    xpr_i32(table, XPR_STAT_METADATA_TEXT)[*row] = -1;
-    xpr_u8(table, XPR_STAT_METADATA_LIVE)[*row] = live;
-    if (!xpr_id_map_set(&d->stat_ids, id, *row, &before)) return no_memory(d, at);
-    if (before >= 0) xpr_u8(table, XPR_STAT_METADATA_LIVE)[before] = XPR_REPLACED;
-    table->count++;
-    return true;
-}
-
-static bool add_event_metadata(decoder *d, const uint8_t *at, uint64_t id, int32_t name, uint8_t live, int32_t *row) {
-    xpr_table *table = &d->space->event_metadata;
-    int32_t before;
-    if (table->count >= INT32_MAX || !xpr_table_room(table)) return no_memory(d, at);
-    *row = (int32_t)table->count;
-    xpr_i32(table, XPR_EVENT_METADATA_PLANE)[*row] = (int32_t)d->space->planes.count;
-    xpr_i64(table, XPR_EVENT_METADATA_ID)[*row] = (int64_t)id;
-    xpr_i32(table, XPR_EVENT_METADATA_NAME)[*row] = name;
-    xpr_u8(table, XPR_EVENT_METADATA_LIVE)[*row] = live;
-    if (!xpr_id_map_set(&d->event_ids, id, *row, &before)) return no_memory(d, at);
-    if (before >= 0) xpr_u8(table, XPR_EVENT_METADATA_LIVE)[before] = XPR_REPLACED;
-    table->count++;
-    return true;
-}
-
-static bool stat_metadata_row(decoder *d, const uint8_t *at, uint64_t id, int32_t *row) {
-    *row = xpr_id_map_row(&d->stat_ids, id);
-    if (*row >= 0 && xpr_u8(&d->space->stat_metadata, XPR_STAT_METADATA_LIVE)[*row] == XPR_LIVE) return true;
-    d->space->stats_without_metadata++;
-    if (*row >= 0) return true;
-    int32_t name;
-    return missing_name(d, &d->space->stat_names, at, id, &name) &&
-           add_stat_metadata(d, at, id, name, XPR_MISSING, row);
-}
-
-/* The name of a stat's metadata as a text value. */
-static bool referenced_text(decoder *d, const uint8_t *at, uint64_t id, int64_t *text) {
-    int32_t row;
-    if (!stat_metadata_row(d, at, id, &row)) return false;
-    int32_t *known = &xpr_i32(&d->space->stat_metadata, XPR_STAT_METADATA_TEXT)[row];
-    if (*known < 0) {
-        const xpr_strings *names = &d->space->stat_names.strings;
-        int32_t name = xpr_i32(&d->space->stat_metadata, XPR_STAT_METADATA_NAME)[row];
-        int64_t start = names->offsets[name];
-        *known = xpr_dictionary_number(&d->space->texts, (const uint8_t *)names->bytes + start,
-                                       (size_t)(names->offsets[name + 1] - start));
-        if (*known < 0) return no_memory(d, at);
-    }
-    *text = *known;
-    return true;
-}
-
-/* Profilers write nearly all events and stats alike. These are read by the shortest way; whatever is not so, damage
- * above all, is left to the functions that read any field in any order. */
-enum { QUICK_BYTES = 32 }; /* at least so many may be read where a quick way is taken */
-
-static inline bool can_be_quick(const decoder *d, const uint8_t *at) { return d->end - at >= QUICK_BYTES; }
-
-/* The first fields of an event as far as they are its id, offset and duration in this order. Returns what follows them,
- * which may be beyond the event's end; NULL where a number is too long. */
-static inline const uint8_t *quick_event_head(const uint8_t *at, uint64_t *id, uint64_t *offset_ps,
-                                              uint64_t *duration_ps) {
-    *id = *offset_ps = *duration_ps = 0;
-    if (*at == XPR_TAG(1, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, id)) == NULL) return NULL;
-    if (*at == XPR_TAG(2, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, offset_ps)) == NULL) return NULL;
-    if (*at == XPR_TAG(3, XPR_VARINT) && (at = xpr_wire_quick_varint(at + 1, duration_ps)) == NULL) return NULL;
-    return at;
-}
-
-static bool read_stat(decoder *d, xpr_wire *w, int64_t owner, xpr_table *table) {
-    const uint8_t *start = w->at, *bytes = NULL;
-    uint64_t id = 0, bits = 0;
-    size_t length = 0;
-    uint32_t tag, set = 0; /* tag of the value that is set: the last one counts */
-    while (w->at != w->end) {
-        if (!xpr_wire_tag(w, &tag)) return false;
-        switch (tag) {
-        case XPR_TAG(1, XPR_VARINT):
-            if (!xpr_wire_varint(w, &id)) return false;
-            break;
-        case XPR_TAG(2, XPR_FIXED64):
-            if (!xpr_wire_fixed64(w, &bits)) return false;
-            set = tag;
-            break;
-        case XPR_TAG(3, XPR_VARINT):
-        case XPR_TAG(4, XPR_VARINT):
-        case XPR_TAG(7, XPR_VARINT):
-            if (!xpr_wire_varint(w, &bits)) return false;
-            set = tag;
-            break;
-        case XPR_TAG(5, XPR_LEN):
-        case XPR_TAG(6, XPR_LEN):
-            if (!xpr_wire_bytes(w, &bytes, &length)) return false;
-            set = tag;
-            break;
-        default:
-            if (!xpr_wire_skip(w, tag)) return false;
-        }
-    }
-    int32_t key, text;
-    uint8_t kind = XPR_NO_VALUE;
-    int64_t value = 0;
-    if (!stat_metadata_row(d, start, id, &key)) return false;
-    switch (set) {
-    case XPR_TAG(2, XPR_FIXED64):
-        kind = XPR_DOUBLE;
-        value = (int64_t)bits;
-        break;
+bool xpr_xspace_read_line_field(xpr_wire *w, uint32_t tag, xpr_line_head *head) {
+    switch (tag) {
+    case XPR_TAG(1, XPR_VARINT):
+        return xpr_wire_varint(w, &head->id);
+    case XPR_TAG(2, XPR_LEN):
+        return xpr_wire_bytes(w, &head->name.bytes, &head->name.length);
     case XPR_TAG(3, XPR_VARINT):
-        kind = XPR_UINT;
-        value = (int64_t)bits;
-        break;
-    case XPR_TAG(4, XPR_VARINT):
-        kind = XPR_INT;
-        value = (int64_t)bits;
-        break;
-    case XPR_TAG(5, XPR_LEN):
-        kind = XPR_TEXT;
-        if (!number(d, &d->space->texts, bytes, length, &text)) return false;
-        value = text;
-        break;
-    case XPR_TAG(6, XPR_LEN):
-        kind = XPR_BYTES;
-        value = (int64_t)length;
-        break;
-    case XPR_TAG(7, XPR_VARINT):
-        kind = XPR_TEXT;
-        if (!referenced_text(d, start, bits, &value)) return false;
-        break;
+        return xpr_wire_varint(w, &head->timestamp_ns);
+    case XPR_TAG(9, XPR_VARINT):
+        return xpr_wire_varint(w, &head->duration_ps);
+    case XPR_TAG(10, XPR_VARINT):
+        return xpr_wire_varint(w, &head->display_id);
+    case XPR_TAG(11, XPR_LEN):
+        return xpr_wire_bytes(w, &head->display_name.bytes, &head->display_name.length);
     default:
-        break;
+        return xpr_wire_skip(w, tag);
     }
-    if (!xpr_table_room(table)) return no_memory(d, start);
-    size_t row = table->count++;
-    xpr_i64(table, XPR_STATS_OWNER)[row] = owner;
-    xpr_i32(table, XPR_STATS_KEY)[row] = xpr_i32(&d->space->stat_metadata, XPR_STAT_METADATA_NAME)[key];
-    xpr_u8(table, XPR_STATS_KIND)[row] = kind;
-    xpr_i64(table, XPR_STATS_VALUE)[row] = value;
-    if (table->width == XPR_PLACED_STATS_WIDTH)
-        xpr_i64(table, XPR_STATS_AT)[row] = kind == XPR_BYTES ? bytes - d->base : 0;
-    return true;
 }
 
-/* The row of a stat's metadata, -1 where it is not described. */
-static inline int32_t described_stat(const decoder *d, uint64_t id) {
-    int32_t row = xpr_id_map_row(&d->stat_ids, id);
-    return row >= 0 && xpr_u8(&d->space->stat_metadata, XPR_STAT_METADATA_LIVE)[row] == XPR_LIVE ? row : -1;
-}
-
-/* A stat of an event that is a number, or a text that was met before: true, or nothing is read. `w` is at its length. */
-static inline bool quick_stat(decoder *d, xpr_wire *w, int64_t owner) {
+bool xpr_xspace_add_line(decoder *d, const uint8_t *at, const xpr_line_head *head, size_t events) {
     xpr_xspace *space = d->space;
-    xpr_table *table = &space->event_stats;
-    if (!can_be_quick(d, w->at) || *w->at >= 0x80 || *w->at >= w->end - w->at) return false;
-    const uint8_t *at = w->at + 1, *end = at + *w->at;
-    uint64_t id, bits;
-    if (*at != XPR_TAG(1, XPR_VARINT) || (at = xpr_wire_quick_varint(at + 1, &id)) == NULL) return false;
-    uint32_t tag = *at;
-    if (tag != XPR_TAG(3, XPR_VARINT) && tag != XPR_TAG(4, XPR_VARINT) && tag != XPR_TAG(7, XPR_VARINT)) return false;
-    if (xpr_wire_quick_varint(at + 1, &bits) != end) return false;
-    int32_t key = described_stat(d, id);
-    if (key < 0 || !xpr_table_room(table)) return false;
-    uint8_t kind = tag == XPR_TAG(3, XPR_VARINT) ? XPR_UINT : XPR_INT;
-    if (tag == XPR_TAG(7, XPR_VARINT)) {
-        int32_t named = described_stat(d, bits);
-        int32_t text = named < 0 ? -1 : xpr_i32(&space->stat_metadata, XPR_STAT_METADATA_TEXT)[named];
-        if (text < 0) return false;
-        kind = XPR_TEXT;
-        bits = (uint64_t)text;
-    }
-    size_t row = table->count++;
-    xpr_i64(table, XPR_STATS_OWNER)[row] = owner;
-    xpr_i32(table, XPR_STATS_KEY)[row] = xpr_i32(&space->stat_metadata, XPR_STAT_METADATA_NAME)[key];
-    xpr_u8(table, XPR_STATS_KIND)[row] = kind;
-    xpr_i64(table, XPR_STATS_VALUE)[row] = (int64_t)bits;
-    w->at = end;
-    return true;
+    size_t row = space->lines.count;
+    if (row >= INT32_MAX || !xpr_table_room(&space->lines)) return xpr_xspace_no_memory(d, at);
+    xpr_i32(&space->lines, XPR_LINES_PLANE)[row] = d->plane;
+    xpr_i64(&space->lines, XPR_LINES_ID)[row] = (int64_t)head->id;
+    xpr_i64(&space->lines, XPR_LINES_TIMESTAMP)[row] = (int64_t)head->timestamp_ns;
+    xpr_i64(&space->lines, XPR_LINES_DURATION)[row] = (int64_t)head->duration_ps;
+    xpr_i64(&space->lines, XPR_LINES_DISPLAY_ID)[row] = (int64_t)head->display_id;
+    xpr_i64(&space->lines, XPR_LINES_EVENTS)[row] = (int64_t)events;
+    space->lines.count++;
+    return (xpr_strings_append(&space->line_names, head->name.bytes, head->name.length) &&
+            xpr_strings_append(&space->line_display_names, head->display_name.bytes, head->display_name.length)) ||
+           xpr_xspace_no_memory(d, at);
 }
-
-/* An event without stats whose id is described: true, or nothing is read. `w` is at its length. */
-static inline bool quick_event(decoder *d, xpr_wire *w, int32_t line) {
-    xpr_xspace *space = d->space;
-    const uint8_t *start = w->at + 1;
-    if (!can_be_quick(d, w->at) || *w->at >= 0x80 || *w->at > w->end - start) return false;
-    uint64_t id, offset_ps, duration_ps;
-    const uint8_t *end = start + *w->at;
-    if (quick_event_head(start, &id, &offset_ps, &duration_ps) != end) return false;
-    int32_t metadata = xpr_id_map_row(&d->event_ids, id);
-    if (metadata < 0 || xpr_u8(&space->event_metadata, XPR_EVENT_METADATA_LIVE)[metadata] == XPR_MISSING ||
-        !xpr_table_room(&space->events))
-        return false;
-    size_t row = space->events.count++;
-    xpr_i32(&space->events, XPR_EVENTS_LINE)[row] = line;
-    xpr_i32(&space->events, XPR_EVENTS_METADATA)[row] = metadata;
-    xpr_i64(&space->events, XPR_EVENTS_OFFSET)[row] = (int64_t)offset_ps;
-    xpr_i64(&space->events, XPR_EVENTS_DURATION)[row] = (int64_t)duration_ps;
-    w->at = end;
-    return true;
-}
-
-static bool read_event(decoder *d, xpr_wire *w, int32_t line) {
-    xpr_xspace *space = d->space;
-    const uint8_t *start = w->at;
-    uint64_t id = 0, offset_ps = 0, duration_ps = 0, occurrences = 0;
-    bool aggregated = false;
-    uint32_t tag;
-    int64_t event = (int64_t)space->events.count;
-    uint64_t stats = 0;
-    if (can_be_quick(d, start)) {
-        const uint8_t *after = quick_event_head(start, &id, &offset_ps, &duration_ps);
-        if (after && after <= w->end)
-            w->at = after;
-        else
-            id = offset_ps = duration_ps = 0;
-    }
-    while (w->at != w->end) {
-        xpr_wire inner;
-        if (!xpr_wire_tag(w, &tag)) return false;
-        if (tag == XPR_TAG(4, XPR_LEN) && quick_stat(d, w, event)) {
-            stats++;
-            continue;
-        }
-        switch (tag) {
-        case XPR_TAG(1, XPR_VARINT):
-            if (!xpr_wire_varint(w, &id)) return false;
-            break;
-        case XPR_TAG(2, XPR_VARINT):
-            if (!xpr_wire_varint(w, &offset_ps)) return false;
-            aggregated = false;
-            break;
-        case XPR_TAG(3, XPR_VARINT):
-            if (!xpr_wire_varint(w, &duration_ps)) return false;
-            break;
-        case XPR_TAG(4, XPR_LEN):
-            if (!enter(d, "stats", stats++) || !xpr_wire_inner(w, &inner) ||
-                !read_stat(d, &inner, event, &space->event_stats))
-                return false;
-            leave(d);
-            break;
-        case XPR_TAG(5, XPR_VARINT): /* one of offset_ps and num_occurrences is set, the later one */
-            if (!xpr_wire_varint(w, &occurrences)) return false;
-            aggregated = true;
-            offset_ps = 0;
-            break;
-        default:
-            if (!xpr_wire_skip(w, tag)) return false;
-        }
-    }
-    int32_t metadata = xpr_id_map_row(&d->event_ids, id);
-    if (metadata < 0 || xpr_u8(&space->event_metadata, XPR_EVENT_METADATA_LIVE)[metadata] == XPR_MISSING) {
-        space->events_without_metadata++;
-        int32_t name;
-        if (metadata < 0 && (!missing_name(d, &space->event_names, start, id, &name) ||
-                             !add_event_metadata(d, start, id, name, XPR_MISSING, &metadata) ||
-                             (!xpr_strings_append(&space->metadata_display_names, NULL, 0) && !no_memory(d, start))))
-            return false;
-    }
-    if (!xpr_table_room(&space->events)) return no_memory(d, start);
-    size_t row = space->events.count++;
-    xpr_i32(&space->events, XPR_EVENTS_LINE)[row] = line;
-    xpr_i32(&space->events, XPR_EVENTS_METADATA)[row] = metadata;
-    xpr_i64(&space->events, XPR_EVENTS_OFFSET)[row] = (int64_t)offset_ps;
-    xpr_i64(&space->events, XPR_EVENTS_DURATION)[row] = (int64_t)duration_ps;
-    if (aggregated) {
-        if (!xpr_table_room(&space->aggregated)) return no_memory(d, start);
-        size_t at = space->aggregated.count++;
-        xpr_i64(&space->aggregated, XPR_AGGREGATED_EVENT)[at] = (int64_t)row;
-        xpr_i64(&space->aggregated, XPR_AGGREGATED_OCCURRENCES)[at] = (int64_t)occurrences;
-    }
-    return true;
-}
-
-/* A string field that may come several times: the last one counts. */
-typedef struct {
-    const uint8_t *bytes;
-    size_t length;
-} text_field;
 
 static bool read_line(decoder *d, xpr_wire *w) {
-    xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
-    uint64_t id = 0, timestamp_ns = 0, duration_ps = 0, display_id = 0;
-    text_field name = {NULL, 0}, display_name = {NULL, 0};
-    size_t events_before = space->events.count;
-    if (space->lines.count >= INT32_MAX || !xpr_table_room(&space->lines)) return no_memory(d, start);
-    size_t row = space->lines.count;
+    xpr_line_head head = {0};
+    int32_t row = (int32_t)d->space->lines.count;
+    size_t events_before = d->space->events.count;
     uint64_t events = 0;
     uint32_t tag;
     while (w->at != w->end) {
-        xpr_wire inner;
         if (!xpr_wire_tag(w, &tag)) return false;
-        if (tag == XPR_TAG(4, XPR_LEN) && quick_event(d, w, (int32_t)row)) {
-            events++;
-            continue;
-        }
-        switch (tag) {
-        case XPR_TAG(1, XPR_VARINT):
-            if (!xpr_wire_varint(w, &id)) return false;
-            break;
-        case XPR_TAG(2, XPR_LEN):
-            if (!xpr_wire_bytes(w, &name.bytes, &name.length)) return false;
-            break;
-        case XPR_TAG(3, XPR_VARINT):
-            if (!xpr_wire_varint(w, &timestamp_ns)) return false;
-            break;
-        case XPR_TAG(4, XPR_LEN):
-            if (!enter(d, "events", events++) || !xpr_wire_inner(w, &inner) || !read_event(d, &inner, (int32_t)row))
-                return false;
-            leave(d);
-            break;
-        case XPR_TAG(9, XPR_VARINT):
-            if (!xpr_wire_varint(w, &duration_ps)) return false;
-            break;
-        case XPR_TAG(10, XPR_VARINT):
-            if (!xpr_wire_varint(w, &display_id)) return false;
-            break;
-        case XPR_TAG(11, XPR_LEN):
-            if (!xpr_wire_bytes(w, &display_name.bytes, &display_name.length)) return false;
-            break;
-        default:
-            if (!xpr_wire_skip(w, tag)) return false;
+        if (tag == XPR_TAG(4, XPR_LEN)) {
+            if (!xpr_xspace_read_event(d, w, row, events++)) return false;
+        } else if (!xpr_xspace_read_line_field(w, tag, &head)) {
+            return false;
         }
     }
-    xpr_i32(&space->lines, XPR_LINES_PLANE)[row] = (int32_t)space->planes.count;
-    xpr_i64(&space->lines, XPR_LINES_ID)[row] = (int64_t)id;
-    xpr_i64(&space->lines, XPR_LINES_TIMESTAMP)[row] = (int64_t)timestamp_ns;
-    xpr_i64(&space->lines, XPR_LINES_DURATION)[row] = (int64_t)duration_ps;
-    xpr_i64(&space->lines, XPR_LINES_DISPLAY_ID)[row] = (int64_t)display_id;
-    xpr_i64(&space->lines, XPR_LINES_EVENTS)[row] = (int64_t)(space->events.count - events_before);
-    space->lines.count++;
-    return (xpr_strings_append(&space->line_names, name.bytes, name.length) &&
-            xpr_strings_append(&space->line_display_names, display_name.bytes, display_name.length)) ||
-           no_memory(d, start);
+    return xpr_xspace_add_line(d, start, &head, d->space->events.count - events_before);
 }
 
 static bool read_stat_metadata(decoder *d, xpr_wire *entry) {
     const uint8_t *start = entry->at;
     uint64_t key = 0;
-    text_field name = {NULL, 0};
+    xpr_text_field name = {NULL, 0};
     uint32_t tag;
     while (entry->at != entry->end) {
         xpr_wire value;
@@ -434,14 +102,14 @@ static bool read_stat_metadata(decoder *d, xpr_wire *entry) {
         }
     }
     int32_t row, number_of_name;
-    return number(d, &d->space->stat_names, name.bytes, name.length, &number_of_name) &&
-           add_stat_metadata(d, start, key, number_of_name, XPR_LIVE, &row);
+    return xpr_xspace_number(d, &d->space->stat_names, name.bytes, name.length, &number_of_name) &&
+           xpr_xspace_add_stat_metadata(d, start, key, number_of_name, XPR_LIVE, &row);
 }
 
 static bool read_event_metadata(decoder *d, xpr_wire *entry) {
     const uint8_t *start = entry->at;
     uint64_t key = 0;
-    text_field name = {NULL, 0}, display_name = {NULL, 0};
+    xpr_text_field name = {NULL, 0}, display_name = {NULL, 0};
     int64_t row_to_be = (int64_t)d->space->event_metadata.count;
     uint64_t stats = 0;
     uint32_t tag;
@@ -467,10 +135,10 @@ static bool read_event_metadata(decoder *d, xpr_wire *entry) {
                 if (!xpr_wire_bytes(&value, &display_name.bytes, &display_name.length)) return false;
                 break;
             case XPR_TAG(5, XPR_LEN):
-                if (!enter(d, "stats", stats++) || !xpr_wire_inner(&value, &inner) ||
-                    !read_stat(d, &inner, row_to_be, &d->space->metadata_stats))
+                if (!xpr_xspace_enter(d, "stats", stats++) || !xpr_wire_inner(&value, &inner) ||
+                    !xpr_xspace_read_stat(d, &inner, row_to_be, &d->space->metadata_stats))
                     return false;
-                leave(d);
+                xpr_xspace_leave(d);
                 break;
             default:
                 if (!xpr_wire_skip(&value, tag)) return false;
@@ -478,10 +146,10 @@ static bool read_event_metadata(decoder *d, xpr_wire *entry) {
         }
     }
     int32_t row, number_of_name;
-    return number(d, &d->space->event_names, name.bytes, name.length, &number_of_name) &&
-           add_event_metadata(d, start, key, number_of_name, XPR_LIVE, &row) &&
+    return xpr_xspace_number(d, &d->space->event_names, name.bytes, name.length, &number_of_name) &&
+           xpr_xspace_add_event_metadata(d, start, key, number_of_name, XPR_LIVE, &row) &&
            (xpr_strings_append(&d->space->metadata_display_names, display_name.bytes, display_name.length) ||
-            no_memory(d, start));
+            xpr_xspace_no_memory(d, start));
 }
 
 enum { LINES, EVENT_METADATA, STAT_METADATA, STATS, PLANE_FIELDS };
@@ -495,9 +163,9 @@ static bool each(decoder *d, xpr_wire w, int field, bool (*read)(decoder *, xpr_
         xpr_wire inner;
         if (!xpr_wire_tag(&w, &tag)) return false;
         if (tag == XPR_TAG(field + 3, XPR_LEN)) {
-            if (!enter(d, plane_fields[field], index++) || !xpr_wire_inner(&w, &inner) || !read(d, &inner))
+            if (!xpr_xspace_enter(d, plane_fields[field], index++) || !xpr_wire_inner(&w, &inner) || !read(d, &inner))
                 return false;
-            leave(d);
+            xpr_xspace_leave(d);
         } else if (!xpr_wire_skip(&w, tag)) {
             return false;
         }
@@ -505,12 +173,22 @@ static bool each(decoder *d, xpr_wire w, int field, bool (*read)(decoder *, xpr_
     return true;
 }
 
+static bool room_for_plane(decoder *d) {
+    if (d->planes < d->plane_room) return true;
+    int32_t room = d->plane_room ? d->plane_room * 2 : 16;
+    xpr_plane_lines *of_plane = d->plane_room > INT32_MAX / 2 ? NULL : realloc(d->of_plane, (size_t)room * sizeof *of_plane);
+    if (of_plane == NULL) return false;
+    d->of_plane = of_plane;
+    d->plane_room = room;
+    return true;
+}
+
 static bool read_plane_stat(decoder *d, xpr_wire *w) {
-    return read_stat(d, w, (int64_t)d->space->planes.count, &d->space->plane_stats);
+    return xpr_xspace_read_stat(d, w, (int64_t)d->space->planes.count, &d->space->plane_stats);
 }
 
 /* The plane's own scalars, and how many messages it holds of each of plane_fields, which are fields 3 to 6. */
-static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, text_field *name, size_t counts[PLANE_FIELDS]) {
+static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, xpr_text_field *name, size_t counts[PLANE_FIELDS]) {
     uint32_t tag;
     while (w.at != w.end) {
         xpr_wire inner;
@@ -521,8 +199,8 @@ static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, text_field *na
             if (!xpr_wire_bytes(&w, &name->bytes, &name->length)) return false;
         } else if ((tag & 7) == XPR_LEN && tag >> 3 >= 3 && tag >> 3 <= 6) {
             int field = (int)(tag >> 3) - 3;
-            if (!enter(d, plane_fields[field], counts[field]++) || !xpr_wire_inner(&w, &inner)) return false;
-            leave(d);
+            if (!xpr_xspace_enter(d, plane_fields[field], counts[field]++) || !xpr_wire_inner(&w, &inner)) return false;
+            xpr_xspace_leave(d);
         } else if (!xpr_wire_skip(&w, tag)) {
             return false;
         }
@@ -530,27 +208,49 @@ static bool read_plane_head(decoder *d, xpr_wire w, uint64_t *id, text_field *na
     return true;
 }
 
+/* All of a plane but its lines. */
 static bool read_plane(decoder *d, xpr_wire *w) {
     xpr_xspace *space = d->space;
     const uint8_t *start = w->at;
     uint64_t id = 0;
-    text_field name = {NULL, 0};
+    xpr_text_field name = {NULL, 0};
     size_t counts[PLANE_FIELDS] = {0};
     if (!read_plane_head(d, *w, &id, &name, counts)) return false;
-    xpr_id_map_free(&d->event_ids);
-    xpr_id_map_free(&d->stat_ids);
-    if (space->planes.count >= INT32_MAX || !xpr_id_map_init(&d->event_ids, counts[EVENT_METADATA]) ||
-        !xpr_id_map_init(&d->stat_ids, counts[STAT_METADATA]))
-        return no_memory(d, start);
-    if (!each(d, *w, STAT_METADATA, read_stat_metadata) || !each(d, *w, EVENT_METADATA, read_event_metadata) ||
-        !each(d, *w, STATS, read_plane_stat) || !each(d, *w, LINES, read_line))
-        return false;
-    if (!xpr_table_room(&space->planes)) return no_memory(d, start);
+    if (space->planes.count >= INT32_MAX || !room_for_plane(d)) return xpr_xspace_no_memory(d, start);
+    d->plane = (int32_t)space->planes.count;
+    d->of_plane[d->plane] = (xpr_plane_lines){.wire = *w};
+    memset(&d->event_ids, 0, sizeof d->event_ids);
+    memset(&d->stat_ids, 0, sizeof d->stat_ids);
+    bool read = (xpr_id_map_init(&d->event_ids, counts[EVENT_METADATA]) &&
+                 xpr_id_map_init(&d->stat_ids, counts[STAT_METADATA])) || xpr_xspace_no_memory(d, start);
+    read = read && each(d, *w, STAT_METADATA, read_stat_metadata) && each(d, *w, EVENT_METADATA, read_event_metadata) &&
+           each(d, *w, STATS, read_plane_stat);
+    d->of_plane[d->plane].event_ids = d->event_ids;
+    d->of_plane[d->plane].stat_ids = d->stat_ids;
+    d->planes++;
+    if (!read) return false;
+    if (!xpr_table_room(&space->planes)) return xpr_xspace_no_memory(d, start);
     xpr_i64(&space->planes, XPR_PLANES_ID)[space->planes.count++] = (int64_t)id;
-    return xpr_strings_append(&space->plane_names, name.bytes, name.length) || no_memory(d, start);
+    return xpr_strings_append(&space->plane_names, name.bytes, name.length) || xpr_xspace_no_memory(d, start);
 }
 
-static bool read_space(decoder *d, xpr_wire *w) {
+bool xpr_xspace_each_line(decoder *d, bool (*read)(decoder *, xpr_wire *)) {
+    for (int32_t plane = 0; plane < d->planes; plane++) {
+        xpr_plane_lines *of = &d->of_plane[plane];
+        d->plane = plane;
+        d->event_ids = of->event_ids;
+        d->stat_ids = of->stat_ids;
+        bool done = xpr_xspace_enter(d, "planes", (uint64_t)plane) && each(d, of->wire, LINES, read);
+        /* What a line needed and nothing described has been added. */
+        of->event_ids = d->event_ids;
+        of->stat_ids = d->stat_ids;
+        if (!done) return false;
+        xpr_xspace_leave(d);
+    }
+    return true;
+}
+
+static bool read_heads(decoder *d, xpr_wire *w) {
     xpr_xspace *space = d->space;
     uint64_t planes = 0;
     uint32_t tag;
@@ -559,8 +259,8 @@ static bool read_space(decoder *d, xpr_wire *w) {
         if (!xpr_wire_tag(w, &tag)) return false;
         switch (tag) {
         case XPR_TAG(1, XPR_LEN):
-            if (!enter(d, "planes", planes++) || !xpr_wire_inner(w, &inner) || !read_plane(d, &inner)) return false;
-            leave(d);
+            if (!xpr_xspace_enter(d, "planes", planes++) || !xpr_wire_inner(w, &inner) || !read_plane(d, &inner)) return false;
+            xpr_xspace_leave(d);
             break;
         case XPR_TAG(2, XPR_LEN):
             if (!append_string(d, w, &space->errors)) return false;
@@ -578,7 +278,7 @@ static bool read_space(decoder *d, xpr_wire *w) {
     return true;
 }
 
-int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xpr_decode_error *error) {
+bool xpr_xspace_begin(decoder *d, xpr_xspace *space, const uint8_t *bytes, size_t length) {
     memset(space, 0, sizeof *space);
     xpr_table_init(&space->planes, plane_columns, XPR_PLANES_WIDTH);
     xpr_table_init(&space->lines, line_columns, XPR_LINES_WIDTH);
@@ -589,11 +289,28 @@ int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xp
     xpr_table_init(&space->event_stats, stat_columns, XPR_EVENT_STATS_WIDTH);
     xpr_table_init(&space->metadata_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
     xpr_table_init(&space->plane_stats, stat_columns, XPR_PLACED_STATS_WIDTH);
-    decoder d = {.space = space, .base = bytes, .end = bytes + length};
-    xpr_wire w = {bytes, bytes + length, &d.failure};
-    bool read = read_space(&d, &w);
-    xpr_id_map_free(&d.event_ids);
-    xpr_id_map_free(&d.stat_ids);
+    memset(d, 0, sizeof *d);
+    d->space = space;
+    d->base = bytes;
+    d->end = bytes + length;
+    xpr_wire w = {bytes, bytes + length, &d->failure};
+    return read_heads(d, &w);
+}
+
+void xpr_xspace_end(decoder *d) {
+    for (int32_t plane = 0; plane < d->planes; plane++) {
+        xpr_id_map_free(&d->of_plane[plane].event_ids);
+        xpr_id_map_free(&d->of_plane[plane].stat_ids);
+    }
+    free(d->of_plane);
+    d->of_plane = NULL;
+    d->planes = 0;
+}
+
+int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xpr_decode_error *error) {
+    decoder d;
+    bool read = xpr_xspace_begin(&d, space, bytes, length) && xpr_xspace_each_line(&d, read_line);
+    xpr_xspace_end(&d);
     if (read) return 0;
     error->offset = d.failure.at ? (size_t)(d.failure.at - bytes) : 0;
     error->reason = d.failure.reason;

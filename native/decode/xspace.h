@@ -3,7 +3,7 @@
  * Ownership: the caller's buffer is only read and not kept. After success the caller frees the xspace with
  * xpr_xspace_free; after failure nothing is left to free.
  * Threading: no shared state; any number of decodes may run at once. No Python.
- * Cost: about one pass; the planes' tags are read five times, their lines once. Memory: the columns found, 1 to 3 times
+ * Cost: about one pass; the planes' tags are read five times, their lines once, when all else has been read. Memory: the columns found, 1 to 3 times
  * the input in files that profilers write. The least event takes 2 bytes of input and 24 of columns, the least stat 2
  * and 21, and capacity doubles: columns stay within 25 times the input in the worst hand-made file, and all memory
  * within about 50 times (names and maps of ids that are not described).
@@ -50,7 +50,6 @@ typedef struct {
 } xpr_xspace;
 
 /* Decode `length` bytes. Returns 0; or -1 with *error filled, reason XPR_OUT_OF_MEMORY when memory ran out. */
-
 int xpr_xspace_decode(const uint8_t *bytes, size_t length, xpr_xspace *space, xpr_decode_error *error);
 void xpr_xspace_free(xpr_xspace *space);
 

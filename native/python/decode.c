@@ -137,7 +137,7 @@ void xpr_py_raise_decode_error(const xpr_decode_error *error) {
     Py_XDECREF(reason);
 }
 
-static PyObject *xspace_columns(xpr_xspace *space) {
+PyObject *xpr_py_xspace_columns(xpr_xspace *space) {
     PyObject *dict = PyDict_New();
     if (dict == NULL) return NULL;
     uint64_t repaired = space->event_names.strings.repaired + space->stat_names.strings.repaired +
@@ -183,7 +183,7 @@ static PyObject *decode_xspace(PyObject *self, PyObject *buffer) {
         xpr_py_raise_decode_error(&error);
         return NULL;
     }
-    PyObject *dict = xspace_columns(&space);
+    PyObject *dict = xpr_py_xspace_columns(&space);
     xpr_xspace_free(&space);
     return dict;
 }

@@ -92,20 +92,19 @@ release:
     return result;
 }
 
-enum { LINE, METADATA, START, DURATION, LINE_BASE, NAME_OF_METADATA, EVENT_BUFFERS };
-static const char event_types[EVENT_BUFFERS + 1] = "iiqqqi";
+enum { LINE, METADATA, START, DURATION, NAME, LINE_BASE, NAME_OF_METADATA, EVENT_BUFFERS };
+static const char event_types[EVENT_BUFFERS + 1] = "iiqqiqi";
 
 static PyObject *place_events(PyObject *self, PyObject *args) {
     PyObject *objects[EVENT_BUFFERS];
-    if (!PyArg_ParseTuple(args, "OOOOOO:place_events", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
-                          &objects[5]))
+    if (!PyArg_ParseTuple(args, "OOOOOOO:place_events", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
+                          &objects[5], &objects[6]))
         return NULL;
     Py_buffer views[EVENT_BUFFERS];
     int held = 0;
     PyObject *result = NULL;
-    void *name = NULL;
     for (; held < EVENT_BUFFERS; held++) {
-        int flags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (held == START || held == DURATION ? PyBUF_WRITABLE : 0);
+        int flags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (held >= START && held <= NAME ? PyBUF_WRITABLE : 0);
         if (PyObject_GetBuffer(objects[held], &views[held], flags) < 0) goto release;
         if (!is_type(&views[held], event_types[held])) {
             PyErr_Format(PyExc_TypeError, "place_events: buffer %d is not of type '%c'", held, event_types[held]);
@@ -114,21 +113,16 @@ static PyObject *place_events(PyObject *self, PyObject *args) {
         }
     }
     size_t count = (size_t)length_of(&views[LINE]);
-    for (int i = METADATA; i <= DURATION; i++)
+    for (int i = METADATA; i <= NAME; i++)
         if ((size_t)length_of(&views[i]) != count) {
             PyErr_SetString(PyExc_ValueError, "place_events: event columns differ in length");
             goto release;
         }
-    name = malloc(count ? count * sizeof(int32_t) : 1);
-    if (name == NULL) {
-        PyErr_NoMemory();
-        goto release;
-    }
     xpr_events_to_place events = {views[LINE].buf,
                                   views[METADATA].buf,
                                   views[START].buf,
                                   views[DURATION].buf,
-                                  name,
+                                  views[NAME].buf,
                                   count,
                                   views[LINE_BASE].buf,
                                   (size_t)length_of(&views[LINE_BASE]),
@@ -143,12 +137,9 @@ static PyObject *place_events(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "place_events: an event of no line or without metadata");
         goto release;
     }
-    PyObject *names = xpr_py_column(&name, count, 'i');
-    if (names)
-        result = Py_BuildValue("NNnL", names, PyBool_FromLong(placed.in_order), (Py_ssize_t)placed.negative,
-                               (long long)placed.end_ps);
+    result = Py_BuildValue("NnL", PyBool_FromLong(placed.in_order), (Py_ssize_t)placed.negative,
+                           (long long)placed.end_ps);
 release:
-    free(name);
     while (held > 0) PyBuffer_Release(&views[--held]);
     return result;
 }
@@ -227,9 +218,10 @@ static PyMethodDef methods[] = {
      "Rows (int32) of an int32 column by code and then in order; those of code c are begin[c] (int64) to begin[c + 1].\n"
      "`keep`: a byte per code, 0 leaves its rows out. Raises TypeError and ValueError for what does not fit together."},
     {"place_events", place_events, METH_VARARGS,
-     "place_events(line, metadata, start_ps, duration_ps, line_base_ps, name_of_metadata)\n"
-     "-> (name, in_order, negative, end_ps)\n\n"
-     "The events of an XSpace on one time axis, in place (native/kernels/place_events.h). Times int64, the rest int32.\n"
+     "place_events(line, metadata, start_ps, duration_ps, name, line_base_ps, name_of_metadata)\n"
+     "-> (in_order, negative, end_ps)\n\n"
+     "The events of an XSpace, or a stretch of them, on one time axis and with their names, in place\n"
+     "(native/kernels/place_events.h). Times int64, the rest int32.\n"
      "Raises TypeError and ValueError for columns that do not fit together."},
     {"all_within", all_within, METH_VARARGS,
      "all_within(column, limit) -> bool\n\nWhether all values of an int64 column are above -limit and below limit."},

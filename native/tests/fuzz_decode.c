@@ -12,6 +12,7 @@
 #include "decode/utf8.h"
 #include "decode/wire.h"
 #include "decode/xspace.h"
+#include "decode/xspace_slices.h"
 
 #define REQUIRE(claim)                                                      \
     do {                                                                    \
@@ -27,6 +28,12 @@ static size_t table_bytes(const xpr_table *table) {
     size_t row = 0;
     for (int i = 0; i < table->width; i++) row += xpr_column_size(table->spec[i].type);
     return row * table->capacity;
+}
+
+static void check_same(const xpr_table *a, const xpr_table *b) {
+    REQUIRE(a->count == b->count);
+    for (int i = 0; i < a->width && a->count; i++)
+        REQUIRE(memcmp(a->data[i], b->data[i], a->count * xpr_column_size(a->spec[i].type)) == 0);
 }
 
 static void check_strings(const xpr_strings *strings) {
@@ -153,12 +160,6 @@ static int scan_chrome(const uint8_t *bytes, size_t length, size_t piece, xpr_ch
     return result;
 }
 
-static void check_same(const xpr_table *a, const xpr_table *b) {
-    REQUIRE(a->count == b->count);
-    for (int i = 0; i < a->width && a->count; i++)
-        REQUIRE(memcmp(a->data[i], b->data[i], a->count * xpr_column_size(a->spec[i].type)) == 0);
-}
-
 static void check_chrome(const uint8_t *bytes, size_t length) {
     xpr_chrome whole, pieces;
     int result = scan_chrome(bytes, length, 0, &whole);
@@ -234,14 +235,60 @@ static void fuzz_wire(const uint8_t *bytes, size_t length) {
     REQUIRE(failure.at >= bytes && failure.at <= bytes + length);
 }
 
+static void check_same_strings(const xpr_strings *a, const xpr_strings *b) {
+    REQUIRE(a->count == b->count && a->repaired == b->repaired);
+    if (a->count == 0) return;
+    REQUIRE(memcmp(a->offsets, b->offsets, (a->count + 1) * sizeof *a->offsets) == 0);
+    if (a->offsets[a->count]) REQUIRE(memcmp(a->bytes, b->bytes, (size_t)a->offsets[a->count]) == 0);
+}
+
+/* Read in slices an XSpace is what it is when read whole, its errors too. `whole` is NULL where that failed. */
+static void check_in_slices(const uint8_t *bytes, size_t length, const xpr_xspace *whole,
+                                   const xpr_decode_error *wrong) {
+    xpr_xspace_slices *slices = xpr_xspace_cut(bytes, length, 1 + length % 5);
+    xpr_xspace space;
+    xpr_decode_error error;
+    REQUIRE(slices != NULL);
+    for (size_t i = xpr_xspace_slice_count(slices); i-- > 0;) xpr_xspace_read(slices, i);
+    int result = xpr_xspace_join(slices, &space, &error);
+    xpr_xspace_slices_free(slices);
+    REQUIRE((result == 0) == (whole != NULL));
+    if (whole == NULL) {
+        REQUIRE(error.offset == wrong->offset && strcmp(error.place, wrong->place) == 0 && error.reason == wrong->reason);
+        return;
+    }
+    const xpr_table *tables[][2] = {{&space.planes, &whole->planes},
+                                    {&space.lines, &whole->lines},
+                                    {&space.event_metadata, &whole->event_metadata},
+                                    {&space.stat_metadata, &whole->stat_metadata},
+                                    {&space.events, &whole->events},
+                                    {&space.aggregated, &whole->aggregated},
+                                    {&space.event_stats, &whole->event_stats},
+                                    {&space.metadata_stats, &whole->metadata_stats},
+                                    {&space.plane_stats, &whole->plane_stats}};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) check_same(tables[i][0], tables[i][1]);
+    const xpr_strings *strings[][2] = {{&space.line_names, &whole->line_names},
+                                       {&space.line_display_names, &whole->line_display_names},
+                                       {&space.metadata_display_names, &whole->metadata_display_names},
+                                       {&space.event_names.strings, &whole->event_names.strings},
+                                       {&space.stat_names.strings, &whole->stat_names.strings},
+                                       {&space.texts.strings, &whole->texts.strings}};
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) check_same_strings(strings[i][0], strings[i][1]);
+    REQUIRE(space.events_without_metadata == whole->events_without_metadata);
+    REQUIRE(space.stats_without_metadata == whole->stats_without_metadata);
+    xpr_xspace_free(&space);
+}
+
 static void fuzz_xspace(const uint8_t *bytes, size_t length) {
     xpr_decode_error error;
     xpr_xspace space;
     if (xpr_xspace_decode(bytes, length, &space, &error) == 0) {
         check_xspace(&space, length);
+        check_in_slices(bytes, length, &space, NULL);
         xpr_xspace_free(&space);
     } else {
         REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
+        check_in_slices(bytes, length, NULL, &error);
     }
 }
 

@@ -40,6 +40,7 @@ from xprof_py.postprocess.fleet.passes import partials as partials
 from xprof_py.postprocess.fleet.questions import APART, QUESTIONS
 from xprof_py.postprocess.readers.remote import is_url
 from xprof_py.postprocess.readers.sources import Sources, find_sources, profile_name
+from xprof_py.postprocess.readers.workers import ALONE, Workers
 from xprof_py.postprocess.rules.summary import build_summary
 
 SUMMARY = "summary.json"
@@ -144,13 +145,14 @@ def analyse(paths: Sequence[str | os.PathLike[str]], *, calibrate: bool = False)
     return analyse_sources(find_sources(paths), calibrate=calibrate)
 
 
-def analyse_sources(sources: Sources, *, calibrate: bool = False) -> Analysis:
-    """The same for what find_sources found."""
+def analyse_sources(sources: Sources, *, calibrate: bool = False, workers: Workers = ALONE) -> Analysis:
+    """The same for what find_sources found, one process after the other; ``workers`` share the work on each."""
     read: list[tuple[Partials, Endpoints]] = []
     failures: list[BadInputError] = []
     for source in sources.processes:
         try:
-            read.append(first_pass(source, calibrate=calibrate, alone=len(sources.processes) == 1))
+            alone = len(sources.processes) == 1
+            read.append(first_pass(source, calibrate=calibrate, alone=alone, workers=workers))
         except BadInputError as error:
             failures.append(error)
     if not read:

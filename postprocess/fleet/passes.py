@@ -14,6 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.fleet.job import Job, ProcessDetail, ProcessPart, process_part, renamed
-from xprof_py.postprocess.fleet.questions import QUESTIONS
+from xprof_py.postprocess.fleet.questions import LONGEST, QUESTIONS
 from xprof_py.postprocess.fleet.ranks import captures_apart, one_of_each_rank
 from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
@@ -31,6 +32,7 @@ from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.remote import Fetched, fetched
 from xprof_py.postprocess.readers.sources import Source
+from xprof_py.postprocess.readers.workers import ALONE, Workers
 
 STORED = ("lanes", "launches", "runs", "steps", "windows", "gaps", "compiles", "copies", "power")
 """Tables of every process that are written with a column `host`; rows refer to rows of the same host's tables."""
@@ -89,20 +91,22 @@ class Solution:
     diagnostics: tuple[dict[str, Any], ...] = ()
 
 
-def first_pass(source: Source, *, calibrate: bool = False, alone: bool = False) -> tuple[Partials, Endpoints]:
+def first_pass(
+    source: Source, *, calibrate: bool = False, alone: bool = False, workers: Workers = ALONE
+) -> tuple[Partials, Endpoints]:
     """Read and join one process. Raises BadInputError where none of its files can be read.
 
-    ``calibrate``, ``alone``: as in ``partials``.
+    ``calibrate``, ``alone``: as in ``partials``; ``workers`` share the work on it.
 
     A file that grew in the meantime is analysed as far as it was whole, and has a row in the diagnostics.
     """
     with fetched(source) as local:
         files = local.paths()
         before = [_size(file) for file in files]
-        profile = read_process(local)
+        profile = read_process(local, workers)
         shown = [f"{path}:{local.member}" if local.member else str(path) for path in files]
         told = replace(profile, metadata={**profile.metadata, "source": shown})
-        part = partials(told, calibrate=calibrate, alone=alone)
+        part = partials(told, calibrate=calibrate, alone=alone, workers=workers)
         for file, size in zip(files, before, strict=True):
             if (now := _size(file)) != size:
                 part.diagnostics.append(_changed(str(file), size, now))
@@ -186,13 +190,14 @@ def second_pass(part: Partials, solved: Solved) -> Partials:
     )
 
 
-def partials(profile: Profile, *, calibrate: bool = False, alone: bool = False) -> Partials:
+def partials(profile: Profile, *, calibrate: bool = False, alone: bool = False, workers: Workers = ALONE) -> Partials:
     """Join one process and reduce it to its partials.
 
     ``calibrate``: whether this machine's CPU may be measured, if it is the one that was profiled (hlo/cpu_peaks.py).
     ``alone``: whether it is the only process of its job, so that details that only others ask for are left out.
+    ``workers`` share the questions.
     """
-    joined = join_profile(with_peaks(profile, os.environ, calibrate=calibrate))
+    joined = join_profile(with_peaks(profile, os.environ, calibrate=calibrate), workers)
     run = joined.metadata.get("run") or {}
     versions = run.get("versions") or {}
     process = {
@@ -219,9 +224,12 @@ def partials(profile: Profile, *, calibrate: bool = False, alone: bool = False) 
         },
     }
     job, detail = process_part(joined, run.get("process_index"), alone=alone)
+    begun = sorted(QUESTIONS, key=lambda name: name not in LONGEST)
+    found = workers.run([partial(QUESTIONS[name].partial, joined) for name in begun])
+    answers = dict(zip(begun, found, strict=True))
     return Partials(
         process=process,
-        answers={name: question.partial(joined) for name, question in QUESTIONS.items()},
+        answers={name: answers[name] for name in QUESTIONS},
         stored={name: _with_host(joined[name], joined.host) for name in STORED},
         diagnostics=joined["diagnostics"].to_pylist(),
         job=job,

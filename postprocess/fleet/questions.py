@@ -106,6 +106,9 @@ QUESTIONS: dict[str, Question] = {
     "gap_chains": Question(gap_chains.partial, gap_chains.merge, lambda t, _: {"gap_chains": gap_chains.finish(t)}),
 }
 
+LONGEST = ("replay", "gap_chains")
+"""Questions that take most of the time: where several threads ask, they are begun first."""
+
 APART = ("op_steps", "gap_chains")
 """Questions whose rows are many, are one process's own, and enter no summary: they are finished per process, never
 gathered, and written like the tables of every process."""

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from xprof_py.errors import UsageError, XprofPyError
 from xprof_py.postprocess.fleet.spool import SpoolError
 from xprof_py.postprocess.frozen import frozen
+from xprof_py.postprocess.readers.workers import worker_count
 
 ENDS_ALL = (SpoolError, UsageError)
 """Errors that every other task would have too: a disk that is full, a setting that cannot be read."""
@@ -33,8 +34,6 @@ ENDS_ALL = (SpoolError, UsageError)
 ATTEMPTS = 3
 """How often a task is begun whose worker dies."""
 
-WORTH_A_WORKER_BYTES = 8 << 20
-"""Input that takes about as long to analyse as a worker process takes to start."""
 GO_ON = "What was finished is kept: the same command with --resume goes on"
 Task = tuple[Any, ...]
 
@@ -61,9 +60,7 @@ def scheduler_for(where: Any, workers: int | None, *, tasks: int, input_bytes: i
     """
     if where is not None:
         return OnDask(where)
-    if workers is None:
-        workers = min(len(os.sched_getaffinity(0)), 1 + input_bytes // WORTH_A_WORKER_BYTES)
-    workers = min(workers, tasks)
+    workers = min(worker_count(workers, input_bytes), tasks)
     return LocalWorkers(workers) if workers > 1 else InProcess()
 
 

@@ -193,6 +193,10 @@ class Events:
         self._texts = profile["texts"]["text"]
         self._having: dict[str, tuple[Int64, Int64]] = {}
 
+    def index(self) -> None:
+        """Make what finding rows by name and arguments by key needs; else that is made when first asked for."""
+        _ = self._by_name, self._by_key
+
     def last_end_ps(self) -> int:
         """When the last event ended. Raises ValueError without any."""
         chunks = range(0, self.count, 1 << 20)

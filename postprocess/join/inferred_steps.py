@@ -104,12 +104,13 @@ def infer_from_ranges(events: Events, thread_of_line: Int64, host_line: Bool) ->
     spans = np.isin(events.kind, (Kind.SPAN, Kind.INPUT, Kind.CHECKPOINT))
     rows = np.flatnonzero(spans & host_line[events.line] & (events.duration_ps >= 0))
     thread = thread_of_line[events.line[rows]]
-    order = np.lexsort((-events.end_ps[rows], events.start_ps[rows], thread))
-    rows, thread = rows[order], thread[order]
+    end_ps = events.end_ps[rows]
+    order = np.lexsort((-end_ps, events.start_ps[rows], thread))
+    rows, thread, end_ps = rows[order], thread[order], end_ps[order]
     if not len(rows):
         return None
     # Outermost: no span of the thread before it, in order of start, ends after it.
-    reach = np.maximum.accumulate(events.end_ps[rows] + thread * (int(events.end_ps.max()) + 1))
+    reach = np.maximum.accumulate(end_ps + thread * (int(end_ps.max()) + 1))
     begins = np.concatenate(([True], thread[1:] != thread[:-1]))
     outer = begins | (reach > np.concatenate(([np.int64(-1)], reach[:-1])))
     rows, thread = rows[outer], thread[outer]

@@ -6,7 +6,8 @@ Pure: tables in, tables out. Each part is a file of its own; this one holds the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,10 +44,11 @@ from xprof_py.postprocess.join.windows import (
     make_windows,
 )
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.workers import ALONE, Workers
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
 
 
-def join_profile(profile: Profile) -> Profile:
+def join_profile(profile: Profile, workers: Workers = ALONE) -> Profile:
     """Join one process's profile (BREAKDOWN.md 1 to 5).
 
     ``profile`` holds the readers' tables; the HLO tables are read from `programs` unless they are there already.
@@ -54,7 +56,10 @@ def join_profile(profile: Profile) -> Profile:
     cannot be joined has `join` none or ambiguous, an `unknown` cause and a diagnostics row.
     """
     if "hlo_ops" not in profile:
-        programs = read_programs(profile["programs"], file=profile.host)
+        reading = partial(read_programs, profile["programs"], file=profile.host)
+        # The columns of the events stay with the profile, for whoever asks for them next.
+        read: list[Any] = workers.run([reading, lambda: Events.of(profile).index()])
+        programs: dict[str, pa.Table] = read[0]
         found = pa.concat_tables([profile["diagnostics"], programs.pop("diagnostics")])
         profile = profile.with_tables(diagnostics=found, **programs)
     return _Join(profile).run()
@@ -173,7 +178,7 @@ class _Join:
         launching = set(self.events.line[self.events.rows_named(host_names.LAUNCH)].tolist())
         return np.array(
             [
-                (source == "shard" and plane.startswith("/host:"))
+                (source == "shard" and not plane.startswith(("/device:", "/profiler:")))
                 or (plane.startswith("/host:") and not name.startswith(pools))
                 or (row in launching and not name.startswith(pools))
                 for row, (name, plane, source) in enumerate(zip(names, planes, sources, strict=True))

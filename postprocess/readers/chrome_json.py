@@ -112,7 +112,7 @@ class _Reader:
         self.is_call = self._of(_CALLS)[category]
         kept, origin_ns, start_ps, duration_ps = self._times(np.flatnonzero(spans))
         line_of, lines = self._lines(kept)
-        order = np.lexsort((-duration_ps, start_ps, line_of))
+        order = _in_order(line_of, start_ps, duration_ps)
         kept, line_of = kept[order], line_of[order]
         start_ps, duration_ps = start_ps[order], duration_ps[order]
         self._shorten(kept, line_of, start_ps, duration_ps)
@@ -379,13 +379,12 @@ class _Reader:
             )
         ]
         order = np.argsort(owner, kind="stable")
-        code = pa.array(both[0][order].astype(np.int32))
         # Two spellings of one name are one name.
         unique = list(dict.fromkeys([*names, "step_num"]))
-        code = pa.array(np.array([unique.index(n) for n in [*names, "step_num"]], np.int32)[np.asarray(code)])
+        code = np.array([unique.index(n) for n in [*names, "step_num"]], np.int32)[both[0][order]]
         columns = {
             "event": owner[order],
-            "key": pa.DictionaryArray.from_arrays(code, pa.array(unique, pa.string())),
+            "key": pa.DictionaryArray.from_arrays(pa.array(code), pa.array(unique, pa.string())),
             "kind": both[1][order].astype(np.uint8),
             "value": both[2][order],
         }
@@ -432,6 +431,16 @@ class _Reader:
             message = "kernels and copies of which it cannot be told which of the file's processes launched them"
             self.say("warning", "launching_process_unclear", message, count=unclear)
         return out
+
+
+def _in_order(line: _I64, start_ps: _I64, duration_ps: _I64) -> _I64:
+    """Rows by line, then start, of equal ones the longest first. Most files have each line's events in that order."""
+    # Of 16 bits numpy sorts in one pass.
+    order = np.argsort(line.astype(np.uint16) if line.max(initial=0) < 1 << 16 else line, kind="stable")
+    lines, starts, lengths = line[order], start_ps[order], duration_ps[order]
+    apart = (lines[1:] != lines[:-1]) | (starts[1:] > starts[:-1])
+    apart |= (starts[1:] == starts[:-1]) & (lengths[1:] <= lengths[:-1])
+    return order if apart.all() else np.lexsort((-duration_ps, start_ps, line))
 
 
 def _whole(value: Any) -> TypeGuard[int]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+import pyarrow as pa
+
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.readers.sniff import require_regular
 
@@ -69,9 +71,26 @@ def _plain(opened: IO[bytes]) -> Iterator[bytes]:
             yield head
             head = opened.read(PIECE_BYTES)
         return
+    opened.seek(0)
+    done = 0
+    try:
+        # Arrow's inflate takes three quarters of the time of zlib's. It says of damage only that there is some.
+        unpacked = pa.CompressedInputStream(pa.PythonFile(opened, "r"), "gzip")
+        while piece := unpacked.read(PIECE_BYTES):
+            done += len(piece)
+            yield piece
+    except OSError:
+        opened.seek(0)
+        yield from _inflated(opened, done)
+
+
+def _inflated(opened: IO[bytes], skipped: int) -> Iterator[bytes]:
+    """What a gzip file holds behind ``skipped`` bytes, as far as it is whole. Raises EOFError and zlib.error."""
+    head = opened.read(PIECE_BYTES)
     unpack = zlib.decompressobj(wbits=31)
     while head:
         piece = unpack.decompress(head, PIECE_BYTES)
+        skipped, piece = max(skipped - len(piece), 0), piece[skipped:]
         if piece:
             yield piece
         head = unpack.unconsumed_tail

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +22,13 @@ from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.readers.sniff import sniff
 from xprof_py.postprocess.readers.sources import Source
+from xprof_py.postprocess.readers.workers import ALONE, Workers
 from xprof_py.postprocess.readers.xspace import read_programs_file, read_xspace
 from xprof_py.postprocess.schema import ArgKind
 
 
-def read_process(source: Source) -> Profile:
-    """Read what can be read of one process.
+def read_process(source: Source, workers: Workers = ALONE) -> Profile:
+    """Read what can be read of one process; ``workers`` share a large XSpace.
 
     A file that cannot be read costs itself alone: it has a row in `diagnostics`. Raises BadInputError where none can.
     ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end;
@@ -48,7 +52,8 @@ def read_process(source: Source) -> Profile:
         except BadInputError as error:
             failures.append(error)
     parts: list[Profile] = []
-    for path, read in ((source.xspace, read_xspace), (source.shard, read_shard)):
+    space: Callable[[Path], Profile] = partial(read_xspace, workers=workers)
+    for path, read in ((source.xspace, space), (source.shard, read_shard)):
         if path is None:
             continue
         try:

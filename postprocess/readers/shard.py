@@ -327,7 +327,8 @@ def _profile(shard: _Shard) -> Profile:
     line_of_tid = {tid: row for row, (_, tid, _) in enumerate(threads)}
     sampled = shard.stacks.tables(shard.strings, line_of_tid, tick_map.to_ps if tick_map else None, shard.note)
     clock_samples = shard.probe.table(shard.note)
-    power = shard.power.table(shard.strings, lambda at_ns: (at_ns - origin_ns) * 1000, shard.note)
+    clock = realtime_map_of(shard.clock)
+    power = shard.power.table(shard.strings, clock, shard.note)
     lines = schema.table(
         "lines",
         {
@@ -340,7 +341,6 @@ def _profile(shard: _Shard) -> Profile:
         },
     )
     tables = {"lines": lines, "events": events, "args": args, "texts": texts, **sampled, "clock_samples": clock_samples}
-    clock = realtime_map_of(shard.clock)
     work_end_ps = shard.devices.add_to(tables, shard.strings, line_of_tid, PLANE, shard.boot_id, clock, shard.note)
     last_ps = int(tick_map.at_ps[-1]) if tick_map is not None else 0
     rows = list(zip(*shard.diagnostics, strict=True)) if shard.diagnostics else [()] * 6

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.readers.shard_clock import RealtimeMap
+from xprof_py.postprocess.readers.shard_clock import Note, RealtimeMap
 from xprof_py.postprocess.readers.xla_ranges import xla_range
 from xprof_py.postprocess.schema import ArgKind, Kind
 
@@ -71,7 +71,6 @@ _FAR_PS = 25 * 86_400 * 10**12
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
-Note = Callable[[str, str, str, int, str], None]
 
 
 @dataclass

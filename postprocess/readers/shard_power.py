@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.readers.shard_clock import Note, RealtimeMap
 
 POWER, POWER_TOTALS = 20, 21
 """Chunk types, as in shard_format.h."""
@@ -46,7 +47,6 @@ _COLUMNS = {
 _TOTALS = ("written", "dropped", "failed_calls", "cpu_ns")
 
 Array = np.ndarray[Any, Any]
-Note = Callable[[str, str, str, int, str], None]
 
 
 @dataclass
@@ -73,8 +73,8 @@ class ShardPower:
         if kind == POWER:
             self.take(kind, body[: len(body) // _ROW.itemsize * _ROW.itemsize])
 
-    def table(self, strings: Mapping[int, str], to_ps: Callable[[Array], Array], note: Note) -> pa.Table:
-        """The table power. ``to_ps``: stamps of CLOCK_REALTIME in ns on the profile's axis.
+    def table(self, strings: Mapping[int, str], clock: RealtimeMap | None, note: Note) -> pa.Table:
+        """The table power. ``clock`` puts stamps of CLOCK_REALTIME on the profile's axis.
 
         ``note`` takes (severity, code, place, count, message).
         """
@@ -92,6 +92,10 @@ class ShardPower:
         if not self.rows:
             return schema.empty("power")
         rows = np.concatenate(self.rows).view(_ROW)
+        if clock is None:
+            message = "rows of power and clocks without a clock sample: their times cannot be told"
+            note("error", "no_clock", "", len(rows), message)
+            return schema.empty("power")
         if self.totals is None:
             note("warning", "power_not_ended", "", 1, "the power sampler did not end: what it lost is not known")
         rows = rows[np.lexsort((rows["at_ns"], rows["device"]))]
@@ -100,7 +104,7 @@ class ShardPower:
         columns: dict[str, Any] = {
             "device": rows["device"].astype(np.int32),
             "uuid": pa.DictionaryArray.from_arrays(pa.array(row_of.reshape(-1).astype(np.int32)), uuids),
-            "time_ps": to_ps(rows["at_ns"]),
+            "time_ps": clock.to_ps(rows["at_ns"])[0],
         }
         for column, name in _COLUMNS.items():
             values = rows[name]

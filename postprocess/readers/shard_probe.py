@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.readers.shard_clock import Note
 
 PROBES, EXCHANGES, PROBER = range(12, 15)
 """Chunk types, as in shard_format.h."""
@@ -43,7 +43,6 @@ _TOTALS = (
 )
 
 Array = np.ndarray[Any, Any]
-Note = Callable[[str, str, str, int, str], None]
 
 
 @dataclass

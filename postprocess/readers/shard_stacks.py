@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.readers.shard_clock import Note
 
 FRAMES, STACKS, SAMPLES, SAMPLER = range(8, 12)
 """Chunk types, as in shard_format.h."""
@@ -23,7 +24,6 @@ _ON_CPU = 1
 _LONGEST_NS = 2**62 // 1000
 
 Array = np.ndarray[Any, Any]
-Note = Callable[[str, str, str, int, str], None]
 
 
 @dataclass

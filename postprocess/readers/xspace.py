@@ -16,6 +16,8 @@ Nothing here makes a Python object per event.
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +31,7 @@ from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.device_clock import HostTime, offset_line
 from xprof_py.postprocess.readers.sniff import read_bytes, sniff_bytes
+from xprof_py.postprocess.readers.workers import ALONE, WORTH_A_WORKER_BYTES, Workers
 from xprof_py.postprocess.schema import ArgKind
 
 _I64 = npt.NDArray[np.int64]
@@ -57,11 +60,11 @@ def read_programs_file(path: str | Path) -> pa.Table:
         columns = _native.decode_xspace(content)
     except _native.DecodeError as error:
         raise BadInputError(str(path), f"byte {error.offset}", error.reason) from error
-    return _XSpaceReader(str(path), content, columns).programs()
+    return _XSpaceReader(str(path), columns, ALONE).programs(content)
 
 
-def read_xspace(path: str | Path) -> Profile:
-    """Read one XSpace file, plain or gzip.
+def read_xspace(path: str | Path, workers: Workers = ALONE) -> Profile:
+    """Read one XSpace file, plain or gzip. ``workers`` share the decoding, and may have begun with it.
 
     Returns a Profile with the tables lines, events, args, texts, plane_args, programs, event_metadata,
     event_metadata_of, metadata_args and diagnostics of schema.TABLES. ``capture_start_ps`` is 0, the session's start;
@@ -71,9 +74,9 @@ def read_xspace(path: str | Path) -> Profile:
     in the file.
     """
     file = str(path)
-    content = read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty")
+    content, slices = _content(path, workers)
     try:
-        columns = _native.decode_xspace(content)
+        columns = slices.join() if slices is not None else _decode(content, workers)
     except _native.DecodeError as error:
         if sniff_bytes(content[:4096]) != "xspace":
             raise BadInputError(file, "", _NO_PROFILE) from error
@@ -81,11 +84,25 @@ def read_xspace(path: str | Path) -> Profile:
         raise BadInputError(file, place, error.reason) from error
     if not any(len(columns[name][0]) > 1 for name in ("plane_names", "hostnames", "errors", "warnings")):
         raise BadInputError(file, "", "is not an XSpace (.xplane.pb): none of its fields is in it")
-    reader = _XSpaceReader(file, columns)
+    reader = _XSpaceReader(file, columns, workers)
     programs = reader.programs(content)
     # The file's bytes are a third of the memory, and what follows needs as much again.
     del content
     return reader.profile(programs)
+
+
+def _content(path: str | Path, workers: Workers) -> tuple[bytes, _native.XSpaceSlices | None]:
+    """What the file holds; and its slices, all of them read, where the workers have begun with it."""
+    begun = workers.begun.take(Path(path)) if workers.begun is not None else None
+    return begun or (read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty"), None)
+
+
+def _decode(content: bytes, workers: Workers) -> dict[str, Any]:
+    if workers.count == 1 or len(content) < WORTH_A_WORKER_BYTES:
+        return _native.decode_xspace(content)
+    slices = _native.XSpaceSlices(content, workers.count)
+    workers.run([partial(slices.read, index) for index in range(len(slices))])
+    return slices.join()
 
 
 def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
@@ -98,9 +115,10 @@ def strings(pair: tuple[Any, Any]) -> pa.StringArray | pa.LargeStringArray:
 class _XSpaceReader:
     """One file's columns on their way to tables; ``diagnostics`` gathers what must be said about them."""
 
-    def __init__(self, file: str, columns: dict[str, Any]) -> None:
+    def __init__(self, file: str, columns: dict[str, Any], workers: Workers) -> None:
         self.file = file
         self.columns = columns
+        self.workers = workers
         self.diagnostics: list[dict[str, Any]] = []
         self.plane_names: list[str] = strings(columns["plane_names"]).to_pylist()
         self.event_names = strings(columns["event_names"])
@@ -342,8 +360,9 @@ class _XSpaceReader:
             self.place_on_device_clock(start_ps, duration_ps)
             line_base_ps = np.zeros_like(line_base_ps)
         name_of_metadata: _I32 = self.column("event_metadata", "name")
-        placed, in_order, negative, end_ps = _native.place_events(
-            line, metadata, start_ps, duration_ps, line_base_ps, name_of_metadata
+        name: _I32 = np.empty(line.size, np.int32)
+        in_order, negative, end_ps = self.place(
+            (line, metadata, start_ps, duration_ps, name), line_base_ps, name_of_metadata
         )
         if negative:
             message = "events that end before they start, taken as instants"
@@ -353,7 +372,6 @@ class _XSpaceReader:
             rows = np.lexsort((-duration_ps, start_ps, line))
         if lost is not None:
             rows = np.flatnonzero(~lost) if rows is None else rows[~lost[rows]]
-        name: _I32 = np.asarray(placed)
         if rows is not None:
             line, metadata, name = line[rows], metadata[rows], name[rows]
             start_ps, duration_ps = start_ps[rows], duration_ps[rows]
@@ -369,6 +387,28 @@ class _XSpaceReader:
             },
         )
         return {"table": table, "metadata": metadata, "end_ps": max(end_ps, 0)}, rows
+
+    def place(
+        self, columns: tuple[_I32, _I32, _I64, _I64, _I32], line_base_ps: _I64, name_of_metadata: _I32
+    ) -> tuple[bool, int, int]:
+        """place_events of all events, of which each worker places a stretch."""
+        line, metadata, start_ps, duration_ps, name = columns
+        stretches = self.workers.count if start_ps.nbytes >= WORTH_A_WORKER_BYTES else 1
+        cuts = [line.size * number // stretches for number in range(stretches + 1)]
+
+        def placed(low: int, high: int) -> tuple[bool, int, int]:
+            rows = slice(low, high)
+            times = start_ps[rows], duration_ps[rows]
+            return _native.place_events(line[rows], metadata[rows], *times, name[rows], line_base_ps, name_of_metadata)
+
+        parts = self.workers.run([partial(placed, low, high) for low, high in pairwise(cuts)])
+        ordered, negative, ends_ps = zip(*parts, strict=True)
+        # Where two stretches meet: as within one.
+        first = np.array(cuts[1:-1], np.int64)
+        before = first - 1
+        meet = (line[before] != line[first]) | (start_ps[before] < start_ps[first])
+        meet |= (start_ps[before] == start_ps[first]) & (duration_ps[before] >= duration_ps[first])
+        return all(ordered) and bool(meet.all()), sum(negative), max(ends_ps)
 
     def lost_events(
         self, offset_ps: _I64, duration_ps: _I64, sound_lines: npt.NDArray[np.bool_], counts: _I64
@@ -386,7 +426,8 @@ class _XSpaceReader:
                 count=int(aggregated.size),
             )
         sound = bool(np.all(sound_lines | (counts == 0)))
-        if not (sound and all(_native.all_within(times, _LIMIT_PS) for times in (offset_ps, duration_ps))):
+        within = [partial(_native.all_within, times, _LIMIT_PS) for times in (offset_ps, duration_ps)]
+        if not (sound and all(self.workers.run(within))):
             unsound = np.repeat(~sound_lines, counts)
             unsound |= (np.abs(offset_ps) >= _LIMIT_PS) | (np.abs(duration_ps) >= _LIMIT_PS)
             # abs() of the least int64 is negative.

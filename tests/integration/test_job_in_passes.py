@@ -66,7 +66,7 @@ def test_jobs_worked_out_by_hand(
 ) -> None:
     """On the one clock that they share, which is known then; with one name for all hosts as well."""
     profiles = {f"key{number}": on_one_clock(p) for number, p in enumerate(read_job(file).profiles())}
-    monkeypatch.setattr(passes, "read_process", lambda source: named(profiles[source.key], one_name))
+    monkeypatch.setattr(passes, "read_process", lambda source, workers: named(profiles[source.key], one_name))
     sources = [Source(key, tmp_path / key) for key in profiles]
     for key in profiles:
         (tmp_path / key).write_text(key)

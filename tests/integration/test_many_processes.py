@@ -155,7 +155,7 @@ def test_an_analysis_that_fails_on_one_process_names_it(
     files = few(profiles)
     real = passes.read_process
 
-    def fails(source: Source) -> Any:
+    def fails(source: Source, workers: Any) -> Any:
         if source.xspace == files[1]:
             raise ZeroDivisionError("no such thing")
         return real(source)
@@ -377,7 +377,7 @@ def test_a_shard_that_grows_while_it_is_read_says_so(
     whole = analyse([folder]).summary
     real = passes.read_process
 
-    def read(source: Source) -> Any:
+    def read(source: Source, workers: Any) -> Any:
         profile = real(source)
         if source.xspace == growing:
             with growing.open("ab") as opened:

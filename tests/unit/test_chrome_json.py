@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import tarfile
+import zlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from kineto_traces import BASE_NS, HOST, US, Trace, codes
 from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
+from xprof_py.postprocess.readers.chrome_text import Pieces, _inflated
 from xprof_py.postprocess.readers.sources import find_sources
 from xprof_py.postprocess.readers.xspace import strings
 
@@ -107,6 +110,47 @@ def test_what_json_says_is_what_is_read(events: list[dict[str, Any]], piece: int
     assert rows(scanned(text.encode(), piece)) == wanted
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 150), st.integers(20, 200))
+def test_any_order_of_keys_and_any_space_between_is_read(rng: Any, kinds_of_key: int, piece: int) -> None:
+    """What stands between values is guessed from what stood there before: here the guess is wrong in every way."""
+    events, wanted = [], []
+    for number in range(rng.randint(1, 40)):
+        said: dict[str, Any] = {"ph": "X", "name": f"n{number % 3}", "ts": number, "dur": 1.5, "pid": 7, "tid": 8}
+        said["args"] = {"correlation": number, "stream": 3, "Seq": -number, f"other {number % 7}": [1, {"ts": 5}]}
+        said |= {f"{'k' * rng.randint(1, 40)}{rng.randint(0, kinds_of_key)}": rng.choice([1, "}", None, [{}]])}
+        for of in (said, said["args"]):
+            members = list(of.items())
+            rng.shuffle(members)
+            of.clear()
+            of.update(members)
+        events.append(as_json(said, rng.choice(["", " ", "\t", "\n    "]), ascii_only=True))
+        wanted.append((said["name"], number * US, 1_500_000, {"correlation": number, "stream": 3, "Seq": -number}))
+    text = '{"traceEvents": [' + ",".join(events) + "]}"
+    found = rows(scanned(text.encode(), piece))
+    assert [(row["name"], row["ts"], row["dur"], row["args"]) for row in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "us", "ps"),
+    [
+        ("999999999999999999", 999_999_999_999_999_999, 0),
+        ("9999999999999999999", 0, -1),
+        ("1.9999994", 1, 999_999),
+        ("1.9999996", 2, 0),
+        ("0.000001", 0, 1),
+        ("-0.5", -1, 500_000),
+        ("1e3", 1000, 0),
+        ("5.", 5, 0),
+        (".25", 0, 250_000),
+        ("007.10", 7, 100_000),
+    ],
+)
+def test_times_of_every_length_are_exact(text: str, us: int, ps: int) -> None:
+    events = scanned(f'[{{"ph": "X", "ts": {text} }}]'.encode())["events"]
+    assert (np.asarray(events["us"]).tolist(), np.asarray(events["ps"]).tolist()) == ([us], [ps])
+
+
 def test_times_are_decimal_numbers(tmp_path: Path) -> None:
     """4458676522690.655 us has no double that is exact to the nanosecond's digits: 4458676522690655 ns is exact."""
     trace = Trace()
@@ -157,6 +201,33 @@ def test_a_file_that_breaks_off_is_read_to_its_last_event(tmp_path: Path) -> Non
     packed = gzip.compress(text.encode() * 3)
     file.write_bytes(packed[: len(packed) - 9])
     assert codes(read_chrome_json(file))["truncated"] == 1
+
+
+def test_what_is_packed_is_read_whatever_is_behind_it(tmp_path: Path) -> None:
+    """Arrow unpacks what is whole; of what is not zlib says how far it goes. The pieces are those of zlib alone."""
+    rng = np.random.default_rng(5)
+    plain = rng.integers(0, 64, 3 << 20, np.uint8).tobytes()
+    packed = gzip.compress(plain[: 2 << 20]) + gzip.compress(plain[2 << 20 :])
+    file = tmp_path / "a.json.gz"
+    for content, broken in (
+        (packed, ""),
+        (packed + bytes(700), ""),
+        (packed + b"else", ""),
+        (packed[:-5], "the compressed file breaks off"),
+        (packed[: len(packed) // 2], "the compressed file breaks off"),
+        (packed[:-8] + bytes(8), "incorrect data check"),
+    ):
+        file.write_bytes(content)
+        pieces = Pieces(file)
+        read = b"".join(pieces)
+        assert broken in pieces.broken
+        assert (not broken) == (pieces.broken == "")
+        by_zlib = []
+        with contextlib.suppress(EOFError, zlib.error):
+            by_zlib.extend(_inflated(io.BytesIO(content), 0))
+        assert read == b"".join(by_zlib)
+        assert plain.startswith(read)
+        assert broken or read == plain
 
 
 def test_damage_costs_the_events_that_it_touches(tmp_path: Path) -> None:

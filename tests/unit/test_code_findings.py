@@ -67,6 +67,7 @@ def measured(hlo: Module, *ran: Ran, peaks: Peaks | None = PEAKS) -> Profile:
             "leaf": [True] * count,
             "start_ps": starts,
             "duration_ps": [ps for _, _, ps in executed],
+            "join": ["stated"] * count,
             "open_ps": [0] * count,
         },
     }

@@ -57,6 +57,7 @@ def measured(tables: dict[str, Any], leaves: list[Leaf], cuts: list[int]) -> Pro
             "leaf": [True] * len(leaves),
             "start_ps": [leaf[3] for leaf in leaves],
             "duration_ps": [leaf[4] - leaf[3] for leaf in leaves],
+            "join": ["stated"] * len(leaves),
             "open_ps": [leaf[5] - leaf[4] for leaf in leaves],
         },
         "events": {

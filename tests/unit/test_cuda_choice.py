@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from xprof_py.collectors.cuda import decide
+from xprof_py.injection import NVTX_VARIABLE, XLA_RANGES_VARIABLE, nvtx_library, xla_ranges_are_taken
 
 SEEN = {"in_use": True, "jax_platform": "", "nvtx_is_taken": False}
 
@@ -38,6 +39,15 @@ def test_where_nvtx_is_taken_xla_s_profiler_would_not_know_the_ops() -> None:
     assert chosen(nvtx_is_taken=True, jax_platform="gpu")[0] is True
 
 
+def test_xla_s_ranges_are_xla_s_own_where_our_library_leaves_them_to_it() -> None:
+    """`xprof-py run` sets both variables: on a GPU, XLA's profiler then knows its kernels' ops, and has the devices."""
+    ours = {NVTX_VARIABLE: str(nvtx_library())}
+    assert xla_ranges_are_taken(ours)
+    assert not xla_ranges_are_taken({**ours, XLA_RANGES_VARIABLE: "0"})
+    assert xla_ranges_are_taken({NVTX_VARIABLE: "/opt/other.so", XLA_RANGES_VARIABLE: "0"})
+    assert not xla_ranges_are_taken({})
+
+
 def test_it_waits_for_a_program_that_does_not_use_cuda_yet_and_for_jax_s_devices() -> None:
     assert chosen(in_use=False) == (None, "the program does not use CUDA")
     assert chosen(jax_platform=None) == (None, "JAX's devices are not up")
@@ -55,3 +65,10 @@ def test_off_means_off_and_the_backend_excludes_the_other() -> None:
         assert chosen(cuda=False, **seen) == (False, "switched off")
         assert chosen(backend="xla", **seen) == (False, 'backend is "xla": its profiler has the devices')
         assert chosen(cuda=True, backend="xla", **seen)[0] is False
+
+
+def test_xla_keeps_its_ranges_where_our_library_leaves_them_to_it() -> None:
+    ours, theirs = {NVTX_VARIABLE: str(nvtx_library())}, {NVTX_VARIABLE: "/opt/tool/libtool.so"}
+    left = {XLA_RANGES_VARIABLE: "0"}
+    taken = [xla_ranges_are_taken(environ) for environ in ({}, ours, {**ours, **left}, theirs, {**theirs, **left})]
+    assert taken == [False, True, False, True, True]

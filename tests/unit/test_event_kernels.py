@@ -28,9 +28,10 @@ def test_events_are_placed_as_numpy_would(data: st.DataObject) -> None:
     in_order = all((start[order] == start) & (length[order] == length))
     negative = int((duration < 0).sum())
 
-    name, told_order, told_negative, end_ps = _native.place_events(line, metadata, offset, duration, base, names)
+    name = np.full(count, -1, np.int32)
+    told_order, told_negative, end_ps = _native.place_events(line, metadata, offset, duration, name, base, names)
 
-    assert np.asarray(name).tolist() == names[metadata].tolist()
+    assert name.tolist() == names[metadata].tolist()
     assert offset.tolist() == start.tolist()
     assert duration.tolist() == length.tolist()
     assert (told_order, told_negative) == (in_order, negative)
@@ -38,20 +39,20 @@ def test_events_are_placed_as_numpy_would(data: st.DataObject) -> None:
 
 
 def test_an_event_without_line_or_metadata_is_an_error() -> None:
-    one = np.zeros(1, np.int64)
+    one, name = np.zeros(1, np.int64), np.zeros(1, np.int32)
     for line, metadata in ((1, 0), (-1, 0), (0, 1), (0, -1)):
         with pytest.raises(ValueError, match="no line or without metadata"):
             _native.place_events(
-                np.array([line], np.int32), np.array([metadata], np.int32), one, one, one, np.zeros(1, np.int32)
+                np.array([line], np.int32), np.array([metadata], np.int32), one, one, name, one, np.zeros(1, np.int32)
             )
 
 
 def test_columns_of_other_types_or_lengths_are_errors() -> None:
     codes, times = np.zeros(2, np.int32), np.zeros(2, np.int64)
     with pytest.raises(TypeError):
-        _native.place_events(times, codes, times, times, times, codes)
+        _native.place_events(times, codes, times, times, codes, times, codes)
     with pytest.raises(ValueError, match="differ in length"):
-        _native.place_events(codes, codes[:1], times, times, times, codes)
+        _native.place_events(codes, codes[:1], times, times, codes, times, codes)
     with pytest.raises(TypeError):
         _native.all_within(codes, 5)
     with pytest.raises(TypeError):

@@ -84,6 +84,7 @@ class Program:
                 "leaf": [True] * len(executed),
                 "start_ps": [0] * len(executed),
                 "duration_ps": list(times.values()),
+                "join": ["stated"] * len(executed),
                 "open_ps": [7] * len(executed),
             },
         }

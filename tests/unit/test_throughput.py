@@ -63,7 +63,11 @@ def profile_of(
         ),
         ops=table(
             "ops",
-            [(0, lane, run, op, "compute", True, 0, 1, 0) for run, (lane, _) in enumerate(places) for op in (0, 1)],
+            [
+                (0, lane, run, op, "stated", "compute", True, 0, 1, 0)
+                for run, (lane, _) in enumerate(places)
+                for op in (0, 1)
+            ],
         ),
     )
 

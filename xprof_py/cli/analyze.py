@@ -19,6 +19,7 @@ from xprof_py.errors import UsageError, XprofPyError
 
 if TYPE_CHECKING:
     from xprof_py.postprocess.fleet.analysis import Analysis
+    from xprof_py.postprocess.readers.begun_xspace import BegunXSpace
     from xprof_py.postprocess.readers.sources import Sources
 
 
@@ -92,7 +93,10 @@ class UnwrittenAnalysisError(XprofPyError):
 def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
     """--workers and --scheduler."""
     parser.add_argument(
-        "--workers", type=at_least_one, metavar="N", help="processes that work at once (default: by size)"
+        "--workers",
+        type=at_least_one,
+        metavar="N",
+        help="processes that work at once, of one profile threads (default: by size)",
     )
     parser.add_argument("--scheduler", type=named, metavar="ADDRESS", help="a Dask scheduler, as tcp://host:8786")
 
@@ -111,6 +115,10 @@ def analyze(
     keep them there. Raises BadInputError where nothing could be read, UsageError where OUT is something else,
     UnwrittenAnalysisError where OUT cannot be written, XprofPyError where the cluster is gone.
     """
+    from xprof_py.postprocess.readers import begun_xspace
+
+    # Before numpy and Arrow are imported, which takes as long as decoding a large file.
+    begun = None if resume or scheduler is not None else begun_xspace.begin(paths, workers)
     from xprof_py.postprocess.fleet import analysis
     from xprof_py.postprocess.readers.remote import is_url
     from xprof_py.postprocess.readers.sources import find_sources
@@ -124,7 +132,7 @@ def analyze(
     result = None
     try:
         if len(sources.processes) == 1 and not resume and scheduler is None:
-            result = analysis.analyse_sources(sources, calibrate=True)
+            result = _analyze_one(sources, workers, begun)
             analysis.write_analysis(result, where)
         else:
             result = _analyze_many(sources, where, workers=workers, scheduler=scheduler, resume=resume)
@@ -133,6 +141,16 @@ def analyze(
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise UnwrittenAnalysisError(paths, where, reason, result) from error
     return where, result.summary
+
+
+def _analyze_one(sources: Sources, workers: int | None, begun: BegunXSpace | None) -> Analysis:
+    """One process here, its work shared by threads where it is large."""
+    from xprof_py.postprocess.fleet import analysis
+    from xprof_py.postprocess.fleet.run_job import size_of
+    from xprof_py.postprocess.readers.workers import Workers, worker_count
+
+    count = worker_count(workers, sum(map(size_of, sources.processes)))
+    return analysis.analyse_sources(sources, calibrate=True, workers=Workers(count, begun))
 
 
 def analyze_to_url(

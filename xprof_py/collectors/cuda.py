@@ -16,6 +16,7 @@ from typing import Any
 
 from xprof_py import _native
 from xprof_py.config import Backend, Choice, Settings
+from xprof_py.injection import xla_ranges_are_taken
 from xprof_py.rank import jax_backend_is_up
 
 START_TIMEOUT_S = 5.0
@@ -94,7 +95,7 @@ def decide_here(cuda: Choice, backend: Backend, xla: Choice, environ: Mapping[st
         xla,
         in_use=_native.cuda_is_loaded(),
         jax_platform=jax_platform(),
-        nvtx_is_taken=bool(environ.get("NVTX_INJECTION64_PATH")),
+        nvtx_is_taken=xla_ranges_are_taken(environ),
     )
 
 
