@@ -14,12 +14,13 @@ Values that share a place (allocation and offset) at one time are one: the large
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.liveness import Lives
 from xprof_py.postprocess.hlo.shapes import DEVICE_MEMORY, Array, Instructions
 from xprof_py.postprocess.hlo.trip_counts import trip_count
@@ -53,7 +54,7 @@ class _Loop(NamedTuple):
     last: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Alive:
     """One piece of memory that is held at the peak.
 
@@ -80,7 +81,7 @@ class Alive:
         return max(self.bytes - self.array.bytes, 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Advice:
     """One change and the bytes by which it lowers the peak, given the rows of its kind above it.
 
@@ -96,7 +97,7 @@ class Advice:
     output: Alive | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Peak:
     """The memory of one program; see the module's docstring. ``bytes_of``: allocations by kind, of this space alone."""
 

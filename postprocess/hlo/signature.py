@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from xprof_py.postprocess.frozen import frozen
 
 # fmt: off
 _DTYPES = (
@@ -34,7 +35,7 @@ _SHARDED_BY_TILES = 3
 _MOST_NESTED = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Argument:
     """One entry parameter: the name of the argument it came from, and its type as text."""
 
@@ -42,7 +43,7 @@ class Argument:
     type: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Signature:
     """The entry parameters in order, the type of the result, and a digest of all of the module but its id."""
 

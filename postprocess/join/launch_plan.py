@@ -8,10 +8,11 @@ loops, and a sequence of kernels is laid over it in every way that fits. What al
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo import kernel_names
 from xprof_py.postprocess.hlo.classes import COLLECTIVES
 from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
@@ -52,7 +53,7 @@ def stem(name: str) -> str:
     return re.sub(r"(_+\d+)*_*$", "", name)
 
 
-@dataclass(frozen=True)
+@frozen
 class Slot:
     """One instruction at one place of the schedule. ``needed``: it launches something whenever the program runs."""
 
@@ -64,7 +65,7 @@ class Slot:
     """It may launch several kernels, one after the other."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchPlan:
     """The slots of a program in the order of its schedule; ``loops``: (low, body, high) of those that may run again.
 

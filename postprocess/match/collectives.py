@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from xprof_py.errors import BadInputError
+from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Int64, distinct, integers
 from xprof_py.postprocess.match.endpoints import Endpoints
 from xprof_py.postprocess.match.order import Shared, put_in_order
@@ -29,7 +30,7 @@ from xprof_py.postprocess.match.order import Shared, put_in_order
 METHODS = ("sequence", "run_id", "order")
 
 
-@dataclass(frozen=True)
+@frozen
 class Rank:
     """A lane of a process. ``process``: its place in the list that was matched; ``clock``: number of its clock."""
 
@@ -39,7 +40,7 @@ class Rank:
     clock: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Collectives:
     """Columns per collective, in order of time, and per participation, in order of (collective, rank).
 
@@ -98,7 +99,7 @@ class Collectives:
         return ClockTimes(np.where(present, start, 0), np.where(present, end, 0), present, columns)
 
 
-@dataclass(frozen=True)
+@frozen
 class ClockTimes:
     """What clocks say of collectives that all wait for all: the fields of clocks.crowd.Meetings, of its shapes.
 

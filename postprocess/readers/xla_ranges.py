@@ -9,7 +9,8 @@ name may itself hold commas and equal signs. An instruction's name never does.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from xprof_py.postprocess.frozen import frozen
 
 _RANGE = re.compile(r"^(?P<kind>[A-Za-z]+):#(?P<fields>.*?)#?$", re.DOTALL)
 _OP = re.compile(r"(?:^|,)hlo_op=([\w.\-%]+)(?=,|$)")
@@ -17,7 +18,7 @@ _MODULE = re.compile(r"(?:^|,)hlo_module=([^,#]+)(?=,|$)")
 _PROGRAM = re.compile(r"(?:^|,)program_id=(\d+)(?=,|$)")
 
 
-@dataclass(frozen=True)
+@frozen
 class XlaRange:
     """What one range's text says; "" and None where it does not."""
 

@@ -7,9 +7,10 @@ predictions are not believed: then the largest share is named, and no step time 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.rules.wording import duration
 
 REPLAY_TOLERANCE = 0.02
@@ -60,7 +61,7 @@ WORTH_NAMING = 0.1
 own work is what there is to work on."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Prediction:
     """Mean step time as measured, as replayed unchanged, and as replayed without each class. Picoseconds."""
 
