@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.schema import CLASSES
 from xprof_py.viewers import quantities
 from xprof_py.viewers.class_words import label
@@ -19,7 +19,7 @@ LITTLE_EXPLAINED = 0.8
 _SEVERITIES = ("error", "warning", "note")
 
 
-@frozen
+@dataclass(frozen=True)
 class ClassFigure:
     """One class of the breakdown. Seconds are summed over the steps used; ``per_step_s`` is their mean over them."""
 
@@ -30,7 +30,7 @@ class ClassFigure:
     per_step_s: float | None
 
 
-@frozen
+@dataclass(frozen=True)
 class Headline:
     """The verdict in words. ``reason`` says why there is none; ``bottleneck`` is a class name or empty."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.viewers.class_words import is_class, label
 from xprof_py.viewers.figures import ClassFigure
 from xprof_py.viewers.markup import Html, tag
 
 
-@frozen
+@dataclass(frozen=True)
 class Column:
     """A table's column. ``kind``: "text", "name" (unbroken), "number" (to the right) or "bar"; ``hint`` explains it."""
 

@@ -16,11 +16,11 @@ over ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Int64
 from xprof_py.postprocess.match.collectives import METHODS, Collectives
 from xprof_py.postprocess.match.endpoints import SYNCHRONISING
@@ -31,7 +31,7 @@ FACTORS = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-
 """Times (n-1)/n."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Arrivals:
     """Per participation: ``start_ns``, ``end_ns`` on fleet time, ``error_ns`` of these. Per collective: ``aligned``:
     all of its participants' clocks are known; ``told``: and they wait for one another and were all seen. Where told:

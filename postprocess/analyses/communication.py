@@ -25,6 +25,7 @@ capture cut it) each stands alone, and `unpaired` counts it.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -33,7 +34,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.top_ops import Instructions as Texts
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.classes import COLLECTIVES
 from xprof_py.postprocess.hlo.shapes import HOST_MEMORY, Instructions, group_sizes
 from xprof_py.postprocess.hlo.traffic import network_bytes
@@ -70,7 +70,7 @@ _BY_NAME = (
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class _Transfer:
     """What one instruction moves. ``starter``: for a -done the row of its -start, else its own row."""
 

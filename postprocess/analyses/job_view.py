@@ -14,6 +14,7 @@ picosecond. The replay that follows waits from host to host is replay/job_replay
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,6 @@ from xprof_py.postprocess.analyses.lane_activity import (
     Told,
     on_fleet_time,
 )
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Int64, integers
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.match.collectives import Rank
@@ -39,7 +39,7 @@ MOST_HANDED = 16
 _COLLECTIVE = CLASSES.index("collective")
 
 
-@frozen
+@dataclass(frozen=True)
 class JobTime:
     """What puts a job on one clock: theta per process, and what job times in ps count from (ns UTC, the
     reference's)."""
@@ -48,7 +48,7 @@ class JobTime:
     origin_ns: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Waits:
     """What the job's solution says to one process: its clock, and per execution of its endpoints the rank that was last
     (-1: nobody was waited for) and when it came, ps since ``job_origin_ns`` on fleet time. 16 bytes a collective."""
@@ -95,7 +95,7 @@ def answering_lane(activity: ProcessActivity, waits: Waits, lane: int) -> Answer
     )
 
 
-@frozen
+@dataclass(frozen=True)
 class OwnWindows:
     """Windows of one process, lane by lane, on fleet time, and what was done in them.
 
@@ -135,7 +135,7 @@ def own_windows(activity: ProcessActivity, waits: Waits) -> OwnWindows:
     return OwnWindows(number, window, step, low, high, done, Questions.together(further), begins)
 
 
-@frozen
+@dataclass(frozen=True)
 class Answer:
     """Of one process: ``done_ps``, of shape (rows, CLASSES), for each of ``rows``; ``told``: the same by reason, where
     that was asked for; ``further``: what must be asked of others, by the same rows."""
@@ -258,7 +258,7 @@ def _window_bounds(activity: ProcessActivity, lane: int, waits: Waits) -> tuple[
     return found[:-1], found[1:]
 
 
-@frozen
+@dataclass(frozen=True)
 class JobSteps:
     """Per step of MatchedSteps.keys: ``end_ps`` (the last lane's b(k)) and ``step_ps`` on fleet time; ``common``: every
     host has it and the one before it (or it is the first), so that ``step_ps`` is its time."""

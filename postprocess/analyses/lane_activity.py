@@ -11,12 +11,11 @@ the operation that most of it belongs to (each instant to the one of its class t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from xprof_py.postprocess.analyses.evidence import sources_of_gaps
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join import intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.join.windows import cover_leaves
@@ -29,7 +28,7 @@ _COLLECTIVE = CLASSES.index("collective")
 _UNKNOWN = CLASSES.index("unknown")
 
 
-@frozen
+@dataclass(frozen=True)
 class LaneActivity:
     """Segments of one lane, in order, tiling its capture: ``bounds_ps`` has one time more than there are segments.
 
@@ -46,7 +45,7 @@ class LaneActivity:
     reason: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class LaneWindows:
     """Windows of a lane by rows of the process's table `windows` (nested ones are not in it), the step of each (-1:
     none), and their ends."""
@@ -57,7 +56,7 @@ class LaneWindows:
     end_ps: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class ProcessActivity:
     """All lanes of one process, in ps since ``origin_ns`` on its own clock. ``reasons``: (words, source line or "")."""
 
@@ -203,7 +202,7 @@ def on_fleet_time(activity: LaneActivity, clock: Theta, origin_ns: int, job_orig
     return replace(activity, bounds_ps=bounds, amount_ps=amount)
 
 
-@frozen
+@dataclass(frozen=True)
 class Questions:
     """What was rank ``rank`` doing in [start_ps, end_ps)? Columns of one length; ``row``: whom the answer is for."""
 
@@ -223,7 +222,7 @@ class Questions:
         return Questions(*(np.concatenate([np.empty(0, np.int64), *(getattr(p, n) for p in parts)]) for n in names))
 
 
-@frozen
+@dataclass(frozen=True)
 class Told:
     """What was done in answer to questions, and why. Columns of one length, one row for each ``row`` of the questions,
     class and reason: ``reason`` is one of ``reasons``, -1 outside of what was captured and where none is told."""

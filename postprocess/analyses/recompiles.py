@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.signature import Argument, Signature, read_signature
 from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Int64, dictionary, integers
@@ -146,7 +145,7 @@ def _bills(
     return out
 
 
-@frozen
+@dataclass(frozen=True)
 class _Identity:
     """Programs of one identity are compiles of one function: module name and source location."""
 

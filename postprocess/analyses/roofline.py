@@ -19,6 +19,7 @@ Sums are exact: picoseconds in int64, flops and bytes in decimal128, since those
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -27,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.top_ops import KEYS, Instructions, phase_of
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.peaks import Peaks, ideal_ps, ideal_times_ps, peaks_of
 from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
@@ -149,7 +149,7 @@ def _bound(row: dict[str, Any]) -> str | None:
     return "memory" if moving_ps > computing_ps else "compute"
 
 
-@frozen
+@dataclass(frozen=True)
 class Executions:
     """Executions of one instruction (row of hlo_ops) on one lane in steps of one phase, of one class."""
 

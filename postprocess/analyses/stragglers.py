@@ -19,6 +19,7 @@ Which of them is called a straggler is a rule of rules/straggler.py.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,12 @@ import pyarrow as pa
 from xprof_py.postprocess.analyses.collectives import Arrivals, step_of_collective
 from xprof_py.postprocess.analyses.job_view import Ask, JobTime, follow
 from xprof_py.postprocess.analyses.lane_activity import Questions, Told
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Int64, distinct
 from xprof_py.postprocess.match.steps import MatchedSteps
 from xprof_py.postprocess.schema import CLASSES
 
 
-@frozen
+@dataclass(frozen=True)
 class Lateness:
     """Claimed collectives in steps, as columns: rank, step (number in MatchedSteps.keys), by how much it was late, and
     what it did more than the second last (picoseconds, of shape (rows, CLASSES); less is negative).

@@ -12,16 +12,16 @@ every other: none ends before the last has started (Duda et al. 1987 for the geo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
-
-from xprof_py.postprocess.frozen import frozen
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 
 
-@frozen
+@dataclass(frozen=True)
 class Bounds:
     """Upper bounds (time, value) and lower bounds (time, value) of theta.
 

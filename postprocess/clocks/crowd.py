@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,6 @@ from xprof_py.postprocess.clocks.curve import Curve, Jump, bounded, curve_of, fi
 from xprof_py.postprocess.clocks.joined_curves import apart, flat_curve
 from xprof_py.postprocess.clocks.points import lines_through
 from xprof_py.postprocess.clocks.windows import LEAST_NOISE_NS, polyline
-from xprof_py.postprocess.frozen import frozen
 
 TURNS = 40
 SETTLED_NS = 100.0
@@ -61,7 +60,7 @@ ROUNDS = 8
 """How many clocks away from the reference a bound is carried at most."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Meetings:
     """Collectives that all wait for all, as each clock stamped them.
 
@@ -124,7 +123,7 @@ def _guess(meetings: Meetings, reference: int) -> list[int | None]:
     return base
 
 
-@frozen
+@dataclass(frozen=True)
 class _Stamps:
     """What _Crowd looks at: clocks x collectives in order of time, ns since ``origin_ns``, without the first guess."""
 

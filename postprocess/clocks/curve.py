@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from xprof_py.postprocess.clocks.windows import (
     between_bounds,
     polyline,
 )
-from xprof_py.postprocess.frozen import frozen
 
 GOLDEN = (5**0.5 - 1) / 2
 SECOND_CHOICE_NS = 1e9
@@ -35,7 +34,7 @@ PARTS = 8
 """Stretches of a piece whose intervals are certified by themselves."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Piece:
     """One stretch without a jump: knots with the value and the certified interval around it, straight in between.
 
@@ -52,7 +51,7 @@ class Piece:
     noise_ns: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Jump:
     """The clock was set: some time in [begin_s, end_s], believed at ``at_s``."""
 
@@ -61,7 +60,7 @@ class Jump:
     end_s: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Curve:
     """theta over time: ``base_ns`` + the value of the piece that holds the time (seconds since ``origin_ns``)."""
 

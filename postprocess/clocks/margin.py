@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from xprof_py import _native
 from xprof_py.postprocess.clocks.bounds import Bounds, Float64
-from xprof_py.postprocess.frozen import frozen
 
 MAX_RATE_NS_PER_S = 500_000.0
 """No clock is believed to run wrong by more than 500 ppm: adjtimex(2) slews no faster."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Line:
     """theta(t) = value_ns + slope_ns_per_s * (t - at_s).
 

@@ -6,12 +6,13 @@ Sums over the shortest windows are enough for all longer ones. Nothing is certai
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from xprof_py.postprocess.clocks.bounds import Float64, Int64
 from xprof_py.postprocess.clocks.windows import AGREE, FEWEST, LEAST_NOISE_NS, SHORTEST_S, Level, knots_of, polyline
-from xprof_py.postprocess.frozen import frozen
 
 CLIP = 4.0
 """Points further than four times the scatter from their line do not count."""
@@ -24,7 +25,7 @@ TOGETHER = 64
 """Clocks that are fitted in one go: their columns stay in the cache."""
 
 
-@frozen
+@dataclass(frozen=True)
 class _Lines:
     """Lines of some clocks in ``count`` equal windows: clocks x windows."""
 

@@ -26,7 +26,6 @@ from xprof_py.postprocess.clocks.bounds import Bounds, Int64, make_bounds
 from xprof_py.postprocess.clocks.crowd import Meetings, solve_crowd
 from xprof_py.postprocess.clocks.curve import Curve, fit_curve
 from xprof_py.postprocess.clocks.joined_curves import carried_on, flat_curve, seen_through, widened, widened_beyond
-from xprof_py.postprocess.frozen import frozen
 
 ALIGNED_NS = 1_000_000
 """A clock whose certified error is at most this is `aligned`."""
@@ -35,7 +34,7 @@ LOOKS = 65
 FEWEST_EXCHANGES = 2
 
 
-@frozen
+@dataclass(frozen=True)
 class ClockedProcess:
     """One process: whose clock it reads (``domain``), and when it was captured, ns on that clock."""
 
@@ -45,7 +44,7 @@ class ClockedProcess:
     end_ns: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Exchanges:
     """Stamps that two processes exchanged: t1 the client sends, t2 the server receives, t3 it answers, t4 the client
     has the answer. int64 ns arrays of one length; ``client`` and ``server`` are places in the list of processes."""
@@ -58,7 +57,7 @@ class Exchanges:
     t4_ns: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class Clock:
     """One clock domain: theta against the reference over ``begin_ns`` to ``end_ns`` (its own time); ``curve`` is None
     where nothing ties it."""
@@ -96,7 +95,7 @@ class Clock:
         return "aligned" if error <= ALIGNED_NS else "bounded"
 
 
-@frozen
+@dataclass(frozen=True)
 class Solution:
     """The clocks of a job. ``clock_of[i]``: the clock of process i. ``clocks[0]`` is the reference."""
 

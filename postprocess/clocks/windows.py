@@ -7,12 +7,12 @@ longest are taken that agree with all shorter ones within the noise of those (Le
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from xprof_py.postprocess.clocks.bounds import Bounds, Float64
 from xprof_py.postprocess.clocks.margin import MAX_RATE_NS_PER_S, Line, fit_line
-from xprof_py.postprocess.frozen import frozen
 
 FEWEST = 24
 """Bounds a side, or points, that a window of its own needs."""
@@ -29,7 +29,7 @@ ALONE = 7
 EVERY_SLOPE = (-MAX_RATE_NS_PER_S, MAX_RATE_NS_PER_S)
 
 
-@frozen
+@dataclass(frozen=True)
 class Level:
     """Lines in ``count`` equal windows, joined at their knots."""
 

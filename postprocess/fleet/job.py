@@ -13,7 +13,7 @@ job reads all timelines together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,7 +43,6 @@ from xprof_py.postprocess.clocks.curve import Curve
 from xprof_py.postprocess.clocks.exchanges import resolved
 from xprof_py.postprocess.clocks.solve import Solution
 from xprof_py.postprocess.fleet.job_clocks import solve_job_clocks
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool
 from xprof_py.postprocess.match.collectives import Collectives, match_collectives
 from xprof_py.postprocess.match.endpoints import Endpoints, read_endpoints
@@ -57,7 +56,7 @@ _PHASES = ("unmeasured", "partial", "warmup", "outlier", "steady")
 """A step of the job has the first of these that it has on any host."""
 
 
-@frozen
+@dataclass(frozen=True)
 class ProcessPart:
     """What one process gives the job, small enough to gather. ``replayed``: it has a timeline."""
 
@@ -66,7 +65,7 @@ class ProcessPart:
     replayed: bool
 
 
-@frozen
+@dataclass(frozen=True)
 class ProcessDetail:
     """What of one process grows with its operations, on its own clock."""
 
@@ -112,7 +111,7 @@ class AtHand:
         return self._details[number].timeline
 
 
-@frozen
+@dataclass(frozen=True)
 class JobSolution:
     """``clocks``: theta per clock of ``collectives``, None where it is not known. ``time``: None unless all processes'
     are."""
@@ -152,7 +151,7 @@ def solve_job(
     return JobSolution(hosts, found, steps, thetas, arrivals(found, thetas), time, solved)
 
 
-@frozen
+@dataclass(frozen=True)
 class Job:
     """``parts``: of all processes, in order of process index; ``solution``: what they say together."""
 

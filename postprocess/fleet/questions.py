@@ -7,6 +7,7 @@ that are written, by name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -35,7 +36,6 @@ from xprof_py.postprocess.analyses import (
     top_ops,
 )
 from xprof_py.postprocess.clocks import exchanges
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.replay import step_replay
 
@@ -43,7 +43,7 @@ Finish = Callable[[pa.Table, tuple[str, ...]], dict[str, pa.Table]]
 """(merged table, phases of the steps that count) -> finished tables by name."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Question:
     """How one analysis runs: see the module's docstring."""
 

@@ -25,7 +25,6 @@ from typing import Any, Protocol
 
 from xprof_py.errors import UsageError, XprofPyError
 from xprof_py.postprocess.fleet.spool import SpoolError
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.readers.workers import worker_count
 
 ENDS_ALL = (SpoolError, UsageError)
@@ -38,7 +37,7 @@ GO_ON = "What was finished is kept: the same command with --resume goes on"
 Task = tuple[Any, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Failed:
     """Why there is no result: words for a diagnostics row, and the place in the code if there is one."""
 

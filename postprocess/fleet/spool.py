@@ -18,6 +18,7 @@ import pickle
 import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ import pyarrow.parquet as pq
 import xprof_py
 from xprof_py import _native
 from xprof_py.errors import BadInputError
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.cpu_peaks import cache_folder, machine, stored_file
 from xprof_py.postprocess.readers.remote import stamp_and_ends
 from xprof_py.postprocess.readers.shard_left import left_beside
@@ -47,7 +47,7 @@ class SpoolError(OSError):
     """A partial cannot be written: the disk is full, the folder is gone. No fault of what was read."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Part:
     """The content of one file: tables by name, and a JSON object."""
 

@@ -11,6 +11,7 @@ lanes and steps. <key> is a hash of job and run name, so adding a run again repl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from xprof_py.postprocess.fleet.run_job import BadInput, Progress, analyse_job
 from xprof_py.postprocess.fleet.schedulers import Failed, Scheduler, Task
 from xprof_py.postprocess.fleet.spool import FOLDER, Spool
 from xprof_py.postprocess.fleet.store_files import MANY_FILES, compact, key_of_run, put_run, read_runs, write_file
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.readers.sources import Sources, find_sources, folders_of_runs
 from xprof_py.postprocess.schema import CLASSES
 
@@ -59,7 +59,7 @@ SCHEMA = pa.schema(
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class RunFolder:
     """One run below a ROOT."""
 

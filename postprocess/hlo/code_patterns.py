@@ -19,8 +19,8 @@ Which are executed and which are bound by memory is the measurement's to say.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.flops import ELEMENTWISE, TRANSCENDENTALS
 from xprof_py.postprocess.hlo.shapes import DEVICE_MEMORY, Array, Instructions
 
@@ -43,7 +43,7 @@ _NARROW = ("bf16", "f16")
 _MATMULS = ("dot", "convolution")
 
 
-@frozen
+@dataclass(frozen=True)
 class Pattern:
     """``op`` stands for it (row of hlo_ops), ``parts`` are the instructions whose executions it is about, in program
     order. ``saved_bytes``: of an unfused_chain, what one execution of ``op`` moves for nothing."""

@@ -20,11 +20,11 @@ starts at a constant and rises by a constant with a constant. None: not known, a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo import flops as formulas
 from xprof_py.postprocess.hlo.custom_calls import call_flops, cost_estimate, parsed
 from xprof_py.postprocess.hlo.flops import Flops
@@ -37,7 +37,7 @@ _INLINE = ("fusion", "call", "async-start")
 _HOLDING = ("call", "async-start", "while", "conditional")
 
 
-@frozen
+@dataclass(frozen=True)
 class Cost:
     """One execution; each part None where it is not known."""
 
@@ -54,7 +54,7 @@ class Cost:
         return self.bytes_read + self.bytes_written
 
 
-@frozen
+@dataclass(frozen=True)
 class Total:
     """A program: the sum of what is known, and of how many executed instructions it is not known."""
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.shapes import Array, Instructions
 
 TRANSCENDENTALS = frozenset(
@@ -42,7 +41,7 @@ _REDUCING_COLLECTIVES = ("all-reduce", "all-reduce-start", "reduce-scatter")
 _DEFAULT_PRECISION = 0
 
 
-@frozen
+@dataclass(frozen=True)
 class Flops:
     """Operations: ``matmul`` by element type (those of dots and convolutions), ``other``, and ``transcendentals``.
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.shapes import Array, Instructions
 from xprof_py.postprocess.profile import Profile
 
@@ -17,7 +17,7 @@ _MUCH = 0.5
 """Part of the taker's own result that must fit: an update gives all of the state back, a metric next to nothing."""
 
 
-@frozen
+@dataclass(frozen=True)
 class _Interface:
     """Arrays (type, dimensions, bytes of one) that a program takes and returns, each with how many of them."""
 

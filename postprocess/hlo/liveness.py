@@ -11,12 +11,12 @@ their allocation: it is taken from the first one's definition to the loop's end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.shapes import Instructions
 
 _I64 = npt.NDArray[np.int64]
@@ -28,7 +28,7 @@ _DEEPEST = 100
 """Computations that call each other deeper than this are not walked: XLA's are a few deep."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Lives:
     """``start``, ``end`` per row of hlo_buffers, both included; -1 where its op is not scheduled.
 

@@ -14,13 +14,12 @@ Values that share a place (allocation and offset) at one time are one: the large
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.liveness import Lives
 from xprof_py.postprocess.hlo.shapes import DEVICE_MEMORY, Array, Instructions
 from xprof_py.postprocess.hlo.trip_counts import trip_count
@@ -54,7 +53,7 @@ class _Loop(NamedTuple):
     last: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Alive:
     """One piece of memory that is held at the peak.
 
@@ -81,7 +80,7 @@ class Alive:
         return max(self.bytes - self.array.bytes, 0)
 
 
-@frozen
+@dataclass(frozen=True)
 class Advice:
     """One change and the bytes by which it lowers the peak, given the rows of its kind above it.
 
@@ -97,7 +96,7 @@ class Advice:
     output: Alive | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Peak:
     """The memory of one program; see the module's docstring. ``bytes_of``: allocations by kind, of this space alone."""
 

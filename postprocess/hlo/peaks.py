@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ import numpy as np
 import orjson
 
 from xprof_py.errors import UsageError
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import ArgKind
 
@@ -29,7 +28,7 @@ VARIABLE = "XPROF_PY_PEAKS"
 PS_PER_S = 10**12
 
 
-@frozen
+@dataclass(frozen=True)
 class Peaks:
     """``flops_per_s``: of matmuls, by element type (f32, tf32, bf16, f8, s8, ...); ``vector_flops_per_s``: of all else.
 

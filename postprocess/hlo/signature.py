@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
-
-from xprof_py.postprocess.frozen import frozen
 
 # fmt: off
 _DTYPES = (
@@ -35,7 +34,7 @@ _SHARDED_BY_TILES = 3
 _MOST_NESTED = 64
 
 
-@frozen
+@dataclass(frozen=True)
 class Argument:
     """One entry parameter: the name of the argument it came from, and its type as text."""
 
@@ -43,7 +42,7 @@ class Argument:
     type: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Signature:
     """The entry parameters in order, the type of the result, and a digest of all of the module but its id."""
 

@@ -8,11 +8,11 @@ and its lane has no power.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Int64
 from xprof_py.postprocess.profile import Profile
 
@@ -20,7 +20,7 @@ _GPU = re.compile(r"^/device:GPU:(\d+)")
 UNTOLD = -1
 
 
-@frozen
+@dataclass(frozen=True)
 class LanePower:
     """Rows of `power` of one lane's device, in order of time. ``UNTOLD`` (-1) stands for what the device did not tell.
 

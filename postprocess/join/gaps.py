@@ -10,11 +10,10 @@ first of them: what a program does before its steps is no cause of theirs.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join import intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.host_activity import HostActivity, Pieces
@@ -50,7 +49,7 @@ REASONS = (
 """What the evidence is where it is no name and no place."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Gaps:
     """Pieces of gaps with their causes, as columns of one length.
 
@@ -95,7 +94,7 @@ class Gaps:
         return replace(self, window=window)
 
 
-@frozen
+@dataclass(frozen=True)
 class Ends:
     """What ends each gap [start, end) of a lane, in order of time.
 
@@ -282,7 +281,7 @@ class GapCauses:
         return np.where(placed, self._function[stack], name), np.where(placed, self._line[stack], name)
 
 
-@frozen
+@dataclass(frozen=True)
 class _Asked:
     """[low, high) to be shared by the pieces [first, behind) as far as they lie in [since, until)."""
 

@@ -10,11 +10,12 @@ the events of the capture.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from xprof_py import _native
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import FRAME, Bool, Events, Int64, among
 from xprof_py.postprocess.join.host_names import Evidence
@@ -31,7 +32,7 @@ _ALONE = np.int8(0x40)
 """XPR_SAYS_ALONE: no neighbour that says the same joins it."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Pieces:
     """Stretches of a thread's time with one decider each, in order and disjoint; all columns of one length.
 
@@ -60,7 +61,7 @@ class Pieces:
         return Pieces(start, end, taken.evidence, taken.event, taken.stack)
 
 
-@frozen
+@dataclass(frozen=True)
 class Waits:
     """A thread waiting for the device, from calls to their returns. ``event`` is the first event of each."""
 

@@ -6,11 +6,11 @@ What counts as a repetition: launch_period.py.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.hand_over import HandOver
 from xprof_py.postprocess.join import intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
@@ -31,7 +31,7 @@ _ANNOTATE = "put `with step(i):` around the body of the loop to say what a step 
 _SHOWN = 6
 
 
-@frozen
+@dataclass(frozen=True)
 class Inferred:
     """``steps``: None where none were found. ``words``: what a step was taken to be, or why there are none."""
 

@@ -24,10 +24,10 @@ accounts for less than half of the thread's device time. Nothing is invented: wh
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Int64
 
 _FEWEST = 4
@@ -40,7 +40,7 @@ _MOST_KINDS = 256
 keeps the search linear in the number of launches."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Period:
     """Repetitions in a sequence of launches.
 
@@ -54,7 +54,7 @@ class Period:
     extras: frozenset[int]
 
 
-@frozen
+@dataclass(frozen=True)
 class _Anchor:
     period: Period
     covered: int

@@ -8,11 +8,10 @@ loops, and a sequence of kernels is laid over it in every way that fits. What al
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo import kernel_names
 from xprof_py.postprocess.hlo.classes import COLLECTIVES
 from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
@@ -53,7 +52,7 @@ def stem(name: str) -> str:
     return re.sub(r"(_+\d+)*_*$", "", name)
 
 
-@frozen
+@dataclass(frozen=True)
 class Slot:
     """One instruction at one place of the schedule. ``needed``: it launches something whenever the program runs."""
 
@@ -65,7 +64,7 @@ class Slot:
     """It may launch several kernels, one after the other."""
 
 
-@frozen
+@dataclass(frozen=True)
 class LaunchPlan:
     """The slots of a program in the order of its schedule; ``loops``: (low, body, high) of those that may run again.
 

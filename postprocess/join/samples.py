@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, integers
 from xprof_py.postprocess.join.host_names import Evidence, frame_cause
 from xprof_py.postprocess.profile import Profile
@@ -34,7 +34,7 @@ _NOT_THE_USERS = re.compile(
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class Place:
     """Where a stack was: the user's innermost frame, of all frames the innermost where none is the user's."""
 

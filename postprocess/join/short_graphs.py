@@ -7,9 +7,10 @@ less may be a branch of the graph that was not taken.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Events, Int64, distinct
 from xprof_py.postprocess.join.device_ops import DeviceOps
 
@@ -17,7 +18,7 @@ GRAPH_KEYS = ("graph id", "cuda_graph_id", "cuda_graph_exec_id")
 """Arguments that name the graph that a kernel is a node of; 0 is none."""
 
 
-@frozen
+@dataclass(frozen=True)
 class ShortGraphs:
     """``launch``: rows of launches that are short; ``shown`` kernels each, of ``whole`` that its graph has."""
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join import intervals
 from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.join.device_ops import DeviceOps
@@ -18,7 +17,7 @@ KINDS = ("head", "step", "tail", "nested")
 HEAD, STEP, TAIL, NESTED = range(len(KINDS))
 
 
-@frozen
+@dataclass(frozen=True)
 class Windows:
     """Rows by lane; of each: head, the steps in order and tail, which tile the capture, then nested ones, which divide
     a step's. ``kind``: index of KINDS; ``step``: row of steps, -1 for head and tail. Columns of one length."""
@@ -104,7 +103,7 @@ def step_times(lane: Int64, step: Int64, start_ps: Int64, end_ps: Int64, count: 
     return np.diff(np.maximum.accumulate(np.concatenate(([begin], reach))))
 
 
-@frozen
+@dataclass(frozen=True)
 class Breakdown:
     """How much of each class every window holds, in ps: each of shape (windows, classes), in order of CLASSES.
 

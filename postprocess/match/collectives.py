@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from xprof_py.errors import BadInputError
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Int64, distinct, integers
 from xprof_py.postprocess.match.endpoints import Endpoints
 from xprof_py.postprocess.match.order import Shared, put_in_order
@@ -30,7 +29,7 @@ from xprof_py.postprocess.match.order import Shared, put_in_order
 METHODS = ("sequence", "run_id", "order")
 
 
-@frozen
+@dataclass(frozen=True)
 class Rank:
     """A lane of a process. ``process``: its place in the list that was matched; ``clock``: number of its clock."""
 
@@ -40,7 +39,7 @@ class Rank:
     clock: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Collectives:
     """Columns per collective, in order of time, and per participation, in order of (collective, rank).
 
@@ -99,7 +98,7 @@ class Collectives:
         return ClockTimes(np.where(present, start, 0), np.where(present, end, 0), present, columns)
 
 
-@frozen
+@dataclass(frozen=True)
 class ClockTimes:
     """What clocks say of collectives that all wait for all: the fields of clocks.crowd.Meetings, of its shapes.
 

@@ -11,12 +11,12 @@ permute knows its neighbours only; and a -done ends when its thread comes by.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.hlo.classes import COLLECTIVES
 from xprof_py.postprocess.hlo.shapes import Instructions
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, integers
@@ -54,7 +54,7 @@ SCHEMA = pa.schema(
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class Endpoints:
     """Of one process. ``clock``: processes of one clock need no alignment. ``lanes``: how many it has.
 
@@ -74,7 +74,7 @@ class Endpoints:
     programs: dict[str, tuple[str, int]]
 
 
-@frozen
+@dataclass(frozen=True)
 class Executions:
     """Collectives of one process as rows of its table `ops`, in the order of Endpoints.table.
 

@@ -7,10 +7,10 @@ group (`Seq`), elements and their type. Kernels without these say their kind by 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Bool, Events, Int64
 
 _KINDS = (
@@ -29,7 +29,7 @@ _ELEMENT_BYTES = {
 }
 
 
-@frozen
+@dataclass(frozen=True)
 class LibraryCall:
     """``group``: names the set of ranks, equal on all of them, "" where nothing says it; ``members``: how many, None
     unknown. ``bytes`` of one participant; for all-gather what it has afterwards."""

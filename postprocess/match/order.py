@@ -17,11 +17,11 @@ What then agrees with several is `doubtful`, and matched with nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import distinct
 from xprof_py.postprocess.match.alignment import align
 
@@ -65,7 +65,7 @@ REFINED = 12
 """Times at most that what the beginnings told is carried on to the rest."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Ordered:
     """Per execution: the ``number`` of its collective (its own, where it is matched with nobody); whether it is
     ``doubtful``."""
@@ -74,7 +74,7 @@ class Ordered:
     doubtful: Bool
 
 
-@frozen
+@dataclass(frozen=True)
 class Shared:
     """Executions that are known to belong together: those of one ``collective``. Columns of one length."""
 
@@ -83,7 +83,7 @@ class Shared:
     end_ns: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class _Apart:
     """The clock of one rank less that of another, over the time of the other."""
 

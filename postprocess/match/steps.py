@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.match.collectives import METHODS, Collectives
 from xprof_py.postprocess.match.endpoints import Endpoints
 
 StepKey = tuple[str, int, int]
 
 
-@frozen
+@dataclass(frozen=True)
 class MatchedSteps:
     """``keys``: the job's steps, in order of the first host that has each. ``of_process``: per process the number in
     ``keys`` of each of its outermost steps. ``missing``: (step, host, why). ``moved``: per host its own key of a step

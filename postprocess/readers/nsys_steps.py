@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.errors import UsageError
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.readers.sqlite_columns import ABSENT, Int64
 
 VARIABLE = "XPROF_PY_NVTX_STEPS"
@@ -21,7 +21,7 @@ _BETWEEN = " _:#=.-"
 _OP = r"^(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op_id>\d{1,18}))?(?:, sizes = .*)?$"
 
 
-@frozen
+@dataclass(frozen=True)
 class FrameworkOps:
     """Per distinct name: without its numbers, whether it is an operation's, and these numbers (ABSENT without)."""
 
@@ -31,7 +31,7 @@ class FrameworkOps:
     op_id: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class StepRanges:
     """Per range: its number, -1 for what is no step, and its place in ``names``."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from xprof_py.postprocess.frozen import frozen
 
 Array = np.ndarray[Any, Any]
 Note = Callable[[str, str, str, int, str], None]
@@ -22,7 +21,7 @@ _FAR_PS = float(2**62)
 U64 = np.dtype("<u8")
 
 
-@frozen
+@dataclass(frozen=True)
 class TickMap:
     """Ticks to picoseconds since the origin: linear between the clock samples, the outer pieces extended."""
 
@@ -40,7 +39,7 @@ class TickMap:
         return at_ps
 
 
-@frozen
+@dataclass(frozen=True)
 class RealtimeMap:
     """Stamps of CLOCK_REALTIME on the axis of a shard, from which steps of that clock are left out.
 

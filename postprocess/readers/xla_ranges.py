@@ -9,8 +9,7 @@ name may itself hold commas and equal signs. An instruction's name never does.
 from __future__ import annotations
 
 import re
-
-from xprof_py.postprocess.frozen import frozen
+from dataclasses import dataclass
 
 _RANGE = re.compile(r"^(?P<kind>[A-Za-z]+):#(?P<fields>.*?)#?$", re.DOTALL)
 _OP = re.compile(r"(?:^|,)hlo_op=([\w.\-%]+)(?=,|$)")
@@ -18,7 +17,7 @@ _MODULE = re.compile(r"(?:^|,)hlo_module=([^,#]+)(?=,|$)")
 _PROGRAM = re.compile(r"(?:^|,)program_id=(\d+)(?=,|$)")
 
 
-@frozen
+@dataclass(frozen=True)
 class XlaRange:
     """What one range's text says; "" and None where it does not."""
 

@@ -16,12 +16,12 @@ the others keep their measured length.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
@@ -35,7 +35,7 @@ STRAGGLER = "straggler"
 _FIELDS = [("removed", pa.string()), *((n, pa.int64()) for n in ("steps", "measured_ps", "replayed_ps"))]
 
 
-@frozen
+@dataclass(frozen=True)
 class ProcessTimeline:
     """Of one process, on its own clock in ps: its timeline, runs cut at collectives; its windows of steps (lane, step,
     start, end) with the thread of each step; and the classes that take time in them."""
@@ -58,7 +58,7 @@ def read_process(profile: Profile) -> ProcessTimeline:
     )
 
 
-@frozen
+@dataclass(frozen=True)
 class Met:
     """The joining collectives of one process, as columns by row of its endpoints (-1: it joins nobody).
 

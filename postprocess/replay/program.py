@@ -7,11 +7,11 @@ work takes another time than its own or none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from xprof_py import _native
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.replay.timeline import Timeline
 from xprof_py.postprocess.schema import BUSY_CLASSES, CLASSES
@@ -24,7 +24,7 @@ _LEFT_OUT = int(np.iinfo(np.int64).min)
 _NONE = np.zeros(0, np.int64)
 
 
-@frozen
+@dataclass(frozen=True)
 class Joins:
     """Where the work of one process joins that of others, by row of its work: the collective that it waits in, fleet
     time less own time, and how long it waited there as measured. -1, 0 and 0 where it joins nobody."""
@@ -34,7 +34,7 @@ class Joins:
     waited_ps: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class Meetings:
     """The participants of all collectives, those of collective i from ``begin[i]``: their process, row of its work, and
     how much later than the beginning of that they come, in fleet time."""

@@ -7,11 +7,10 @@ every segment and run its measured duration, less what is removed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.join.driver_calls import call_of
@@ -29,7 +28,7 @@ the wait: on a machine with busy cores a thread takes a time slice of a few mill
 _UNKNOWN = CLASSES.index("unknown")
 
 
-@frozen
+@dataclass(frozen=True)
 class Segments:
     """Stretches of a host thread, in order, tiling the capture. ``label``: index of CLASSES; ``work``: row of the work
     that each waits for, -1 if it does not wait.
@@ -45,7 +44,7 @@ class Segments:
     also_of: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class Work:
     """Runs, and copies outside runs: stretches of lanes, in order of (lane, start). Columns of one length.
 
@@ -67,7 +66,7 @@ class Work:
     execution: Int64
 
 
-@frozen
+@dataclass(frozen=True)
 class Timeline:
     """Segments per thread, and the work."""
 
@@ -75,7 +74,7 @@ class Timeline:
     work: Work
 
 
-@frozen
+@dataclass(frozen=True)
 class _Ops:
     """The columns of the table ops that are read here; ``end_ps`` is that of the op's own event."""
 
@@ -136,7 +135,7 @@ def _read_ops(profile: Profile) -> _Ops:
     )
 
 
-@frozen
+@dataclass(frozen=True)
 class _Parts:
     """Runs, each cut where a collective of its can begin to wait: by run, then time. ``run``: row of runs;
     ``execution``: the collective that a part begins with, -1 for none."""

@@ -14,11 +14,10 @@ neighbours (a machine that is slow for a week) are changes of level, and found a
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from xprof_py.postprocess.frozen import frozen
 
 ALPHA = 0.01
 FEWEST = 10
@@ -30,7 +29,7 @@ _SEED = 20220
 _CELLS = 1 << 20
 
 
-@frozen
+@dataclass(frozen=True)
 class Change:
     """``at``: place of the first value after the change. ``p``: of this split among those of its segment."""
 

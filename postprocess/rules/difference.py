@@ -14,6 +14,7 @@ American Statistical Association 99 (2004) 96). For the step and its classes one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xprof_py.errors import UsageError, XprofPyError
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.rules.comparability import comparability_warnings
 from xprof_py.postprocess.rules.significance import (
     FEWEST,
@@ -54,7 +54,7 @@ OCCASIONAL = 0.02
 """Of the mean step: from which a class is told that only some steps have more of, though no median shows it."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Limit:
     """How much longer something may get. ``what``: "step", a class, or "op" for any one op; ``share``: of itself."""
 
@@ -148,7 +148,7 @@ def compare_steps(a: SteadySteps, b: SteadySteps, *, limits: Sequence[Limit] = (
     }
 
 
-@frozen
+@dataclass(frozen=True)
 class _Pair:
     """One number of both runs, per step in ps. ``ops``: of A and B, None where the run does not have it."""
 

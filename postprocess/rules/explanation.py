@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.errors import UsageError
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.rules.gap_words import cause_text, gap_text
 from xprof_py.postprocess.rules.run_ahead_words import step_ahead
 from xprof_py.postprocess.rules.wording import counted, duration
@@ -123,7 +123,7 @@ def _which(steps: pa.Table, windows: pa.Table, number: int) -> str:
     return f"the run has steps {min(numbers)} to {max(numbers)}"
 
 
-@frozen
+@dataclass(frozen=True)
 class _View:
     """The tables, seen from one window."""
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.schema import CLASSES
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 
-@frozen
+@dataclass(frozen=True)
 class Op:
     """What an op is in its program; ``rank`` tells apart those that are equal in the rest. ``op``, ``class_name``: as
     this run names and classes it, no part of what it is."""
@@ -32,7 +31,7 @@ class Op:
     class_name: str
 
 
-@frozen
+@dataclass(frozen=True)
 class SteadySteps:
     """``n`` steps of one name in order of start, each steady on every lane. Times are ps, mean over lanes.
 

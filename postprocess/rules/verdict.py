@@ -7,10 +7,9 @@ predictions are not believed: then the largest share is named, and no step time 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from xprof_py.postprocess.frozen import frozen
 from xprof_py.postprocess.rules.wording import duration
 
 REPLAY_TOLERANCE = 0.02
@@ -61,7 +60,7 @@ WORTH_NAMING = 0.1
 own work is what there is to work on."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Prediction:
     """Mean step time as measured, as replayed unchanged, and as replayed without each class. Picoseconds."""
 

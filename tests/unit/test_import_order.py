@@ -18,7 +18,6 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 ORDER: tuple[tuple[str, ...], ...] = (
     ("native",),
     ("sdk",),
-    ("frozen",),
     ("schema",),
     ("profile",),
     ("readers",),
@@ -90,8 +89,8 @@ def room_of(module: str) -> str | None:
         return "native"
     if len(parts) > 1 and parts[1] == "postprocess":
         # The package's own __init__ is imported before everything in it, so it belongs to the lowest room there.
-        room = parts[2] if len(parts) > 2 else "frozen"
-        return room if room in RANK and RANK["frozen"] <= RANK[room] < RANK["viewers"] else None
+        room = parts[2] if len(parts) > 2 else "schema"
+        return room if room in RANK and RANK["schema"] <= RANK[room] < RANK["viewers"] else None
     if len(parts) > 1 and parts[1] in ("viewers", "cli"):
         return parts[1]
     if module == "xprof_py.__main__":
@@ -234,7 +233,7 @@ def test_file_names_say_something() -> None:
             "from importlib import import_module\nimport_module('xprof_py.cli')",
             "viewers does not import cli",
         ),
-        ("xprof_py/session.py", "def f():\n    from xprof_py.postprocess import schema", "sdk does not import frozen"),
+        ("xprof_py/session.py", "def f():\n    from xprof_py.postprocess import schema", "sdk does not import schema"),
         ("xprof_py/session.py", "import numpy", "the SDK imports the standard library"),
         ("xprof_py/session.py", "def f():\n    import numpy", "the SDK imports the standard library"),
         ("xprof_py/session.py", "try:\n    import jax\nexcept ImportError:\n    jax = None", "inside the function"),
