@@ -20,6 +20,8 @@ Windows = tuple[Int64, Int64, Int64, Int64]
 """Of lanes in steps: lane, step, start, end in ps, as step_times takes them."""
 COLLECTIVE = CLASSES.index("collective")
 _DEVICE_WAIT = CLASSES.index("device_wait")
+_LENGTH, _KEPT = 3, 13
+"""The columns that depend on what is removed."""
 _LEFT_OUT = int(np.iinfo(np.int64).min)
 _NONE = np.zeros(0, np.int64)
 
@@ -79,11 +81,11 @@ class Program:
         _, lane_first, lane_of_work = np.unique(work.lane, return_index=True, return_inverse=True)
         first, last = _rows_of_windows(work.lane, work.step, lane, step)
         order = np.lexsort((work.step, work.lane))
-        self._columns = (
+        columns = (
             lane_of_work,
             work.start_ps,
             work.end_ps,
-            None,
+            _NONE,
             _place_in(numbers, work.thread),
             work.ready_ps,
             np.full(len(work.lane), -1) if joins is None else work.follows,
@@ -93,7 +95,7 @@ class Program:
             lane_first,
             begin,
             _joined([s.start_ps for s in segments]),
-            None,
+            _NONE,
             _begins([len(some) for some in waits]),
             _joined(waits),
             _joined([s.end_ps[some] for s, some in zip(segments, waits, strict=True)]),
@@ -106,8 +108,7 @@ class Program:
             _begins(last - first),
             order[_ranges(first, last)],
         )
-        self._columns = tuple(None if c is None else np.ascontiguousarray(c, np.int64) for c in self._columns)
-        self._lengths, self._kept = 3, 13
+        self._columns = [np.ascontiguousarray(column, np.int64) for column in columns]
 
     def without(self, removed: int) -> tuple[Int64, ...]:
         """The kernel's columns where class ``removed`` takes no time (-1: none), and two to write the windows to."""
@@ -125,9 +126,9 @@ class Program:
         kept = np.where(self._label == removed, 0, self._length)
         kept[self._waits] = self._length[self._waits]
         columns = list(self._columns)
-        columns[self._lengths], columns[self._kept] = np.ascontiguousarray(length, np.int64), kept
-        low, high = (np.empty(len(self.windows[0]), np.int64) for _ in range(2))
-        return (*columns, low, high)
+        columns[_LENGTH], columns[_KEPT] = np.ascontiguousarray(length, np.int64), kept
+        windows = len(self.windows[0])
+        return (*columns, np.empty(windows, np.int64), np.empty(windows, np.int64))
 
 
 def replay(
