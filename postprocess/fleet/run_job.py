@@ -37,7 +37,7 @@ from xprof_py.postprocess.fleet.spool import Spool, key_of, key_of_source, packe
 from xprof_py.postprocess.hlo.cpu_peaks import cache_folder, cpu_peaks, profiled_here
 from xprof_py.postprocess.hlo.known_peaks import calibration_allowed
 from xprof_py.postprocess.readers.run_file import read_run_file
-from xprof_py.postprocess.readers.sources import Source, Sources
+from xprof_py.postprocess.readers.sources import Source, Sources, size_of
 from xprof_py.postprocess.replay.job_replay import ProcessTimeline
 
 TREE_WIDTH = 16
@@ -200,13 +200,6 @@ class _Spooled:
     def timeline(self, number: int) -> ProcessTimeline | None:
         found: ProcessTimeline | None = unpacked(self._spool.read(self._keys[number], [TIMELINE]).tables[TIMELINE])
         return found
-
-
-def size_of(source: Source) -> int:
-    """Bytes of a process's files, as far as they are here: large ones are begun first."""
-    if source.base:
-        return 0
-    return sum(file.stat().st_size for file in source.paths() if file.exists())
 
 
 def _run(

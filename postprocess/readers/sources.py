@@ -62,6 +62,13 @@ class Sources:
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
 
 
+def size_of(source: Source) -> int:
+    """Bytes of a process's files, as far as they are here: large ones are begun first."""
+    if source.base:
+        return 0
+    return sum(file.stat().st_size for file in source.paths() if file.exists())
+
+
 def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
     """Find the profiles that ``paths`` name, all of one job.
 

@@ -119,9 +119,8 @@ def analyze(
     # Before numpy and Arrow are imported, which takes as long as decoding a large file.
     begun = None if resume or scheduler is not None else begun_xspace.begin(paths, workers)
     from xprof_py.postprocess.fleet import analysis
-    from xprof_py.postprocess.fleet.run_job import size_of
     from xprof_py.postprocess.readers.remote import is_url
-    from xprof_py.postprocess.readers.sources import find_sources
+    from xprof_py.postprocess.readers.sources import find_sources, size_of
     from xprof_py.postprocess.readers.workers import Workers, worker_count
 
     if out is not None and is_url(out):
@@ -166,9 +165,10 @@ def analyze_to_url(
 def _analyze_many(sources: Sources, out: Path, *, workers: int | None, scheduler: Any, resume: bool) -> Analysis:
     """Analyse with partials in OUT/.partials and write. They stay where it fails: --resume goes on from them."""
     from xprof_py.postprocess.fleet import analysis
-    from xprof_py.postprocess.fleet.run_job import analyse_job, size_of
+    from xprof_py.postprocess.fleet.run_job import analyse_job
     from xprof_py.postprocess.fleet.schedulers import scheduler_for
     from xprof_py.postprocess.fleet.spool import FOLDER, Spool
+    from xprof_py.postprocess.readers.sources import size_of
 
     size = sum(map(size_of, sources.processes))
     running = scheduler_for(scheduler, workers, tasks=len(sources.processes), input_bytes=size)
