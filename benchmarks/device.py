@@ -2,7 +2,7 @@
 
     python benchmarks/device.py [--launches 1000000] [--rounds 7] [--folder DIR]
 
-The GPU is the test double (tests/native/fake_cupti.c): it makes the records that CUPTI makes of a launch, a call and a
+The GPU is the test double (native/tests/fakes/cupti.c): it makes the records that CUPTI makes of a launch, a call and a
 kernel, and in the second case the range in which the launch was made. Both sides have the same records made; one throws
 them away, the other collects them into a shard. They take turns; the difference of their CPU times, of all threads of
 the process, is the collector's. CUPTI's own cost is not in it, since no GPU is.

@@ -1,6 +1,6 @@
 """A GPU that is not there: builds the test doubles of libcupti and of the driver, and says what a program did on it.
 
-The doubles are tests/native/fake_cupti.c and fake_cuda.c. A program finds the driver once :func:`load_driver` was
+The doubles are native/tests/fakes/cupti.c and cuda.c. A program finds the driver once :func:`load_driver` was
 called in it, and CUPTI through XPROF_CUPTI_LIB.
 """
 
@@ -21,6 +21,7 @@ VARIANTS = {
     "both": ["-DFAKE_V1", "-DFAKE_V2"],  # 13.3 and later
     "named": ["-DFAKE_V1", "-DFAKE_NAMED"],  # 13.0
     "old": ["-DFAKE_V1", "-DFAKE_12_0"],
+    "too_old": [],  # from before the activity calls
 }
 
 
@@ -31,15 +32,29 @@ def build(folder: Path) -> Path:
         pytest.skip("no C compiler on PATH: install gcc")
     plain = [compiler, "-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
     include = ["-I", str(ROOT / "native")]
-    sources = HERE / "native"
+    sources = ROOT / "native" / "tests" / "fakes"
     commands = [
-        [*plain, *flags, *include, str(sources / "fake_cupti.c"), "-o", str(folder / f"libfake_cupti_{name}.so")]
+        [*plain, *flags, *include, str(sources / "cupti.c"), "-o", str(folder / f"libfake_cupti_{name}.so")]
         for name, flags in VARIANTS.items()
     ]
-    driver = ["-Wl,-soname,libcuda.so.1", str(sources / "fake_cuda.c"), "-o", str(folder / "libfake_cuda.so")]
+    driver = ["-Wl,-soname,libcuda.so.1", str(sources / "cuda.c"), "-o", str(folder / "libfake_cuda.so")]
     for command in [*commands, [*plain, *driver]]:
         subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     return folder
+
+
+def machine(folder: Path) -> dict[str, str]:
+    """Builds NVML's double too; returns variables by which a process finds all in ``folder`` as it would NVIDIA's."""
+    source = ROOT / "native" / "tests" / "fakes" / "nvml.c"
+    nvml = os.fspath(folder / "libnvidia-ml.so.1")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", nvml, os.fspath(source)], check=True)
+    (folder / "libcuda.so.1").symlink_to(folder / "libfake_cuda.so")
+    return {
+        "LD_LIBRARY_PATH": os.fspath(folder),
+        "XPROF_CUPTI_LIB": os.fspath(folder / "libfake_cupti_both.so"),
+        "FAKES": os.fspath(folder),
+        "FAKE_NVML": "devices=1 power=300000 uuids=cupti",
+    }
 
 
 def load_driver(folder: Path | str) -> None:
@@ -98,6 +113,10 @@ class FakeGpu:
         self._library.fake_kernel(
             self._name(name), correlation, device, context, stream, start, end, graph, ctypes.c_uint64(node)
         )
+
+    def graph_node(self, graph: int, node: int, original: int = 0) -> None:
+        """A node is added to a graph that this thread builds; with ``original`` it is a clone of that one."""
+        self._library.fake_graph_node(ctypes.c_uint64(graph), ctypes.c_uint64(node), ctypes.c_uint64(original))
 
     def launches(self, name: str, first: int, count: int, start_ns: int | None = None) -> None:
         """``count`` calls and kernels, correlation ids from ``first``, 1000 ns apart."""

@@ -1,4 +1,4 @@
-/* The collector of device activity against a fake CUPTI (tests/native/fake_cupti.c): what a program did is in the shard, record
+/* The collector of device activity against a fake CUPTI (fakes/cupti.c): what a program did is in the shard, record
  * by record, and what is lost is counted. */
 #define _GNU_SOURCE
 #include "cupti_double.h"

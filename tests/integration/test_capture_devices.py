@@ -191,7 +191,9 @@ with capture(RUN, power=True):
 
 # --- the plugin's profiler --------------------------------------------------------------------------------------------
 
-PLUGIN = """
+PLUGIN = (
+    f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+    + """
 import ctypes, os
 import device_spaces
 ctypes.CDLL(os.environ["PLUGIN"])
@@ -209,6 +211,7 @@ def leave_xspace(began_ns, step_ns, kernel_ns, n):
         stream.event("%dot.1 = f32[] dot(f32[] %a)", at, at + kernel_ns * 1000)
     open(os.environ["FAKE_PJRT_XSPACE"], "wb").write(planes.space.SerializeToString())
 """
+)
 
 
 def plugin_run(program, fakes, tmp_path, body, script="", plugin=PLUGIN, **environment):
@@ -218,7 +221,6 @@ def plugin_run(program, fakes, tmp_path, body, script="", plugin=PLUGIN, **envir
         PLUGIN=fakes("pjrt"),
         FAKE_PJRT=script,
         FAKE_PJRT_XSPACE=str(tmp_path / "planted.pb"),
-        PYTHONPATH=str(ROOT / "tests"),
         **environment,
     )
 

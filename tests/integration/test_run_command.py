@@ -30,6 +30,8 @@ for i in range(6):
 
 def environ(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XPROF_PY_", "NVTX_"))}
+    if "PYTHONPATH" in more:
+        more["PYTHONPATH"] = os.pathsep.join([more["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**kept, **more}
 
 

@@ -217,7 +217,7 @@ def test_a_c_call_that_keeps_the_gil_delays_a_look_and_nothing_else(program: Any
         SPIN
         + """
 def hold():
-    sum(range(60_000_000))
+    pow(3, 5_000_000)
 with capture(RUN, xla=False):
     for i in range(2):
         with step(i):
@@ -288,7 +288,7 @@ with capture(RUN, xla=False), step(0): deep(2000)
     profile = read_shard(outcome.run / outcome.document()["files"]["shard"])
     assert max(profile["stacks"]["depth"].to_pylist()) == 96
     assert profile["stacks"]["frame"].null_count >= 1
-    assert functions(outcome, on=True)["spin"] >= 3
+    assert functions(outcome, on=True)["spin"] >= 1
 
 
 def test_code_that_is_made_and_thrown_away_is_not_kept_alive(program: Any) -> None:

@@ -53,11 +53,9 @@ def test_no_data_race_in_the_recorder(tmp_path: Path) -> None:
 
 def test_no_data_race_in_the_collector_of_device_activity(tmp_path: Path) -> None:
     """Threads that launch and open ranges while buffers are flushed and the session ends."""
-    shared, fakes = ["-shared", "-fPIC", "-fvisibility=hidden"], ROOT / "tests" / "native"
-    under_thread_sanitizer(
-        [fakes / "fake_cupti.c"], tmp_path / "libfake_cupti_both.so", *shared, "-DFAKE_V1", "-DFAKE_V2"
-    )
-    under_thread_sanitizer([fakes / "fake_cuda.c"], tmp_path / "libfake_cuda.so", *shared, "-Wl,-soname,libcuda.so.1")
+    shared, fakes = ["-shared", "-fPIC", "-fvisibility=hidden"], NATIVE / "tests" / "fakes"
+    under_thread_sanitizer([fakes / "cupti.c"], tmp_path / "libfake_cupti_both.so", *shared, "-DFAKE_V1", "-DFAKE_V2")
+    under_thread_sanitizer([fakes / "cuda.c"], tmp_path / "libfake_cuda.so", *shared, "-Wl,-soname,libcuda.so.1")
     device = [*(NATIVE / "device").glob("cupti*.c"), NATIVE / "device/ranges.c"]
     sources = [*(NATIVE / "recorder").glob("*.c"), *device, NATIVE / "tests/test_cupti_sessions.c"]
     under_thread_sanitizer(sources, tmp_path / "driver", f'-DFAKE_CUPTI_FOLDER="{tmp_path}"')

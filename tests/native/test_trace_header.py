@@ -60,7 +60,8 @@ def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def run_example(library: Path, shard: Path, code: str) -> Any:
     """Runs code in a process that can import the example; what it prints as JSON."""
-    environment = {**os.environ, "PYTHONPATH": str(library.parent), "SHARD": str(shard)}
+    paths = [str(library.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SHARD": str(shard)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -87,10 +87,42 @@ def test_cupti_is_not_asked_anything_without_a_driver(tmp_path: Path, monkeypatc
 def test_a_machine_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(devices.CUPTI_VARIABLE, "/x/libcupti.so.13")
     libraries(monkeypatch, libcuda=Driver(12080), libcupti=Cupti(), nvidia=Nvml())
+    monkeypatch.setattr(doctor, "subscription", lambda: {"why": None, "shared": True})
     findings = examine(tmp_path)
     assert found(findings, "driver") == Finding("driver", "ok", "libcuda.so.1 for CUDA 12.8")
-    assert found(findings, "cupti").says == "/x/libcupti.so.13, version 130501"
+    assert found(findings, "cupti").says == "/x/libcupti.so.13, version 130501, shared with other tools"
     assert found(findings, "nvml").says == "driver 580.1, 2 GPUs"
+
+
+@pytest.mark.parametrize(
+    ("why", "fix"),
+    [
+        ("CUPTI is held by CUPTI for Nsight Systems", "end the other profiler"),
+        ("CUPTI does not take us: insufficient privileges: ... (35)", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("this CUPTI lacks its activity calls", "pip install -U nvidia-cuda-cupti"),
+        ("CUPTI does not take us: out of memory (8)", ""),
+    ],
+)
+def test_a_cupti_that_does_not_take_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str, fix: str) -> None:
+    monkeypatch.setenv(devices.CUPTI_VARIABLE, "/x/libcupti.so.13")
+    libraries(monkeypatch, libcuda=Driver(12080), libcupti=Cupti())
+    monkeypatch.setattr(doctor, "subscription", lambda: {"why": why})
+    finding = found(examine(tmp_path), "cupti")
+    assert (finding.state, finding.says) == ("missing", f"/x/libcupti.so.13, version 130501: {why}")
+    assert fix in finding.fix
+    assert bool(fix) == bool(finding.fix)
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [("import os; os.abort()", "ends with -6"), ("import time; time.sleep(60)", "did not answer within 2 s")],
+)
+def test_a_cupti_that_crashes_or_hangs_costs_its_own_process_alone(
+    monkeypatch: pytest.MonkeyPatch, does: str, says: str
+) -> None:
+    monkeypatch.setattr(devices, "_TRY", does)
+    monkeypatch.setattr(devices, "_TRY_TIMEOUT_S", 2.0)
+    assert says in devices.subscription()["why"]
 
 
 def test_a_driver_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +169,7 @@ def test_old_and_absent_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_check_that_fails_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> Any:
+    def broken(environ: Any) -> Any:
         raise RuntimeError("odd")
 
     monkeypatch.setattr(doctor, "nvml", broken)

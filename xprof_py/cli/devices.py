@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
-CUPTI_VARIABLE = "XPROF_CUPTI_LIB"
+CUPTI_VARIABLE, NVML_VARIABLE = "XPROF_CUPTI_LIB", "XPROF_NVML_LIB"
 _CUPTI = ("libcupti.so.13", "libcupti.so.12")
 _WHEELS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
 _TOOLKIT = "/usr/local/cuda"
+_TRY = "import json; from xprof_py.collectors.cuda import check; print(json.dumps(check()))"
+_TRY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -69,15 +74,35 @@ def cupti(environ: Mapping[str, str], path: Sequence[str]) -> Library:
     return Library(where, str(number.value))
 
 
-def nvml() -> Library:
-    """NVML: its driver's version and how many GPUs it sees."""
+def subscription() -> dict[str, Any]:
+    """What comes of subscribing to CUPTI as a capture does, in a process of its own: a library may crash or hang.
+
+    Returns what ``collectors.cuda.check`` does; of a process that did not answer only ``why``.
+    """
+    command = [sys.executable, "-c", _TRY]
     try:
-        library = _load(NVML)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TRY_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return {"why": f"CUPTI did not answer within {_TRY_TIMEOUT_S:g} s"}
+    if done.returncode == 0:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+    last = done.stderr.strip().splitlines()[-1:]
+    return {
+        "why": f"a process that subscribes to CUPTI ends with {done.returncode}{': ' if last else ''}{''.join(last)}"
+    }
+
+
+def nvml(environ: Mapping[str, str]) -> Library:
+    """NVML: its driver's version and how many GPUs it sees."""
+    name = environ.get(NVML_VARIABLE) or NVML
+    try:
+        library = _load(name)
         result = library.nvmlInit_v2()
     except (OSError, AttributeError):
-        return Library("", None, f"no {NVML}: power and heat are not recorded")
+        return Library("", None, f"no {name}: power and heat are not recorded")
     if result:
-        return Library(NVML, None, f"{NVML} does not start: error {result}")
+        return Library(name, None, f"{name} does not start: error {result}")
     try:
         text, count = ctypes.create_string_buffer(96), ctypes.c_uint(0)
         failed = library.nvmlSystemGetDriverVersion(text, ctypes.c_uint(len(text))) or library.nvmlDeviceGetCount_v2(
@@ -86,6 +111,6 @@ def nvml() -> Library:
     finally:
         library.nvmlShutdown()
     if failed:
-        return Library(NVML, None, f"{NVML} says nothing: error {failed}")
+        return Library(name, None, f"{name} says nothing: error {failed}")
     devices = f"{count.value} GPU{'' if count.value == 1 else 's'}"
-    return Library(NVML, f"driver {text.value.decode('ascii', 'replace')}, {devices}")
+    return Library(name, f"driver {text.value.decode('ascii', 'replace')}, {devices}")

@@ -18,7 +18,7 @@ from typing import Literal
 from xprof_py import _native
 from xprof_py.annotations import trace
 from xprof_py.cli.arguments import named_path
-from xprof_py.cli.devices import cuda_driver, cupti, nvml
+from xprof_py.cli.devices import cuda_driver, cupti, nvml, subscription
 from xprof_py.collectors import stacks
 from xprof_py.injection import NVTX_VARIABLE, nvtx_held_by, nvtx_library
 from xprof_py.startup.sitecustomize import other_sitecustomize
@@ -48,8 +48,9 @@ class Finding:
 class Doctor:
     """Say line by line what works on this machine, what is missing, and the fix.
 
-    Starts no backend, takes no GPU, and calls into no driver's library that is not there. Records one span in a folder
-    of its own, to see what the recorder gets, and removes it.
+    Starts no backend, takes no GPU, and calls into no driver's library that is not there; a process of its own
+    subscribes to CUPTI and lets go of it. Records one span in a folder of its own, to see what the recorder gets, and
+    removes it.
     """
 
     name = "doctor"
@@ -246,18 +247,34 @@ def cuda_driver_line() -> Iterator[Finding]:
 
 
 def cupti_line() -> Iterator[Finding]:
-    """CUPTI's library; without a driver nothing is called in it."""
+    """CUPTI's library, and whether it takes us; without a driver nothing is called in it."""
     found = cupti(os.environ, sys.path)
     if found.version is None:
         fix = "" if found.path and "driver" in found.why else "pip install nvidia-cuda-cupti"
         yield Finding("cupti", "missing", f"{found.path + ': ' if found.path else ''}{found.why}", fix)
+        return
+    tried = subscription()
+    if tried["why"]:
+        yield Finding("cupti", "missing", f"{found.path}, version {found.version}: {tried['why']}", _fix(tried["why"]))
     else:
-        yield Finding("cupti", "ok", f"{found.path}, version {found.version}")
+        shared = "shared with other tools" if tried["shared"] else "one tool at a time: not beside another profiler"
+        yield Finding("cupti", "ok", f"{found.path}, version {found.version}, {shared}")
+
+
+def _fix(why: str) -> str:
+    """What helps where CUPTI does not take us, "" where that is not known."""
+    if "held by" in why or "holds CUPTI" in why:
+        return "end the other profiler, or record without it"
+    if "privileges" in why:
+        return "let everybody profile (NVreg_RestrictProfilingToAdminUsers=0), or run as root"
+    if "this CUPTI" in why:
+        return "pip install -U nvidia-cuda-cupti"
+    return ""
 
 
 def nvml_line() -> Iterator[Finding]:
     """NVML: power and heat of GPUs."""
-    found = nvml()
+    found = nvml(os.environ)
     if found.version is None:
         yield Finding("nvml", "missing", found.why, "comes with NVIDIA's driver")
     else:

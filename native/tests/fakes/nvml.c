@@ -7,6 +7,7 @@
  *   lost=DEVICE:N        from the N-th look at its energy on every call for DEVICE gives GPU_IS_LOST
  *   burn_us=N            reading power takes N us of CPU
  *   names=differ         devices of different models
+ *   uuids=cupti          those of the devices of native/tests/fakes/cupti.c
  * FAKE_OLD: a driver before 535 and a GPU before Volta: no energy, reasons by their older name. FAKE_BROKEN: no count. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -85,6 +86,10 @@ EXPORT int nvmlInit_v2(void) {
     return answer(0, "init", NULL);
 }
 EXPORT int nvmlShutdown(void) { return 0; }
+EXPORT int nvmlSystemGetDriverVersion(char *text, unsigned room) {
+    snprintf(text, room, "580.1");
+    return 0;
+}
 EXPORT const char *nvmlErrorString(int result) { return result == 9 ? "Driver Not Loaded" : result == 999 ? "Unknown Error" : "other"; }
 
 #ifndef FAKE_BROKEN
@@ -99,6 +104,12 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     return 0;
 }
 EXPORT int nvmlDeviceGetUUID(void *device, char *text, unsigned room) {
+    if (word("uuids")) {
+        unsigned first = 16 * (unsigned)((char *)device - devices), used = (unsigned)snprintf(text, room, "GPU-");
+        for (unsigned i = 0; i < 16; i++)
+            used += (unsigned)snprintf(text + used, room - used, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", first + i);
+        return 0;
+    }
     snprintf(text, room, "GPU-%08x-0000-0000-0000-00000000000%d", 0xabc0u + (unsigned)((char *)device - devices), 1);
     return 0;
 }

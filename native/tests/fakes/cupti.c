@@ -435,6 +435,14 @@ X void fake_hold(const char *name) {
     snprintf(f.holder, sizeof f.holder, "%s", name ? name : "");
 }
 
+/* What a process finds that has set nothing yet: FAKE_CUPTI_HOLDER holds CUPTI and shares it with nobody, FAKE_CUPTI_REFUSE
+ * is the code of every refusal. */
+__attribute__((constructor)) static void from_environment(void) {
+    const char *holder = getenv("FAKE_CUPTI_HOLDER"), *code = getenv("FAKE_CUPTI_REFUSE");
+    if (holder) fake_hold(holder), f.refuse_shared = CT_TAKEN;
+    if (code) f.refuse = f.refuse_shared = atoi(code);
+}
+
 /* A name that stays at one place, as those of kernels do. */
 X const char *fake_name(const char *text) {
     static struct name {
@@ -450,4 +458,4 @@ X const char *fake_name(const char *text) {
     return kept->text;
 }
 
-#include "fake_cupti_program.h"
+#include "cupti_program.h"

@@ -1,6 +1,6 @@
-/* The second half of fake_cupti.c, which includes it: what a program under profile did, and what CUPTI makes of that. */
-#ifndef XPROF_PY_TESTS_FAKE_CUPTI_PROGRAM_H
-#define XPROF_PY_TESTS_FAKE_CUPTI_PROGRAM_H
+/* The second half of cupti.c, which includes it: what a program under profile did, and what CUPTI makes of that. */
+#ifndef XPROF_PY_TESTS_FAKES_CUPTI_PROGRAM_H
+#define XPROF_PY_TESTS_FAKES_CUPTI_PROGRAM_H
 
 static uint32_t this_thread(void) {
     if (!f.os_threads) return (uint32_t)(uintptr_t)pthread_self();
