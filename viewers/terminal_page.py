@@ -157,8 +157,14 @@ class Page:
         return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
+_FIRST_UNEVEN = "\u0300"
+"""The first character that does not take one column: combining marks begin here, wide characters later."""
+
+
 def columns_of(value: str) -> int:
     """How many terminal columns ``value`` takes: wide characters two, combining ones none."""
+    if max(value, default="") < _FIRST_UNEVEN:
+        return len(value)
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in ("W", "F") else 1 for c in value
     )

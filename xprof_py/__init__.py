@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xprof_py import _native
 from xprof_py.annotations import checkpoint, counter, input_wait, mark, scope, set_filter, step, trace, wrap_input
-from xprof_py.flight import flight_recorder
-from xprof_py.session import capture
+
+if TYPE_CHECKING:
+    from xprof_py.flight import flight_recorder
+    from xprof_py.session import capture
 
 __all__ = [
     "__version__",
@@ -39,9 +41,13 @@ def get_include() -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """``load`` and ``__version__``, on first use: neither is needed in a training program."""
+    """What not every program needs, on first use: commands capture nothing, a training loads no analysis."""
     if name == "load":
         return import_module("xprof_py._facade").load
+    if name == "capture":
+        return import_module("xprof_py.session").capture
+    if name == "flight_recorder":
+        return import_module("xprof_py.flight").flight_recorder
     if name == "__version__":
         return import_module("importlib.metadata").version("xprof_py")
     raise AttributeError(f"module 'xprof_py' has no attribute {name!r}")

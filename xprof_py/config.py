@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -274,9 +273,14 @@ def _project_table(directory: Path) -> tuple[str, Mapping[str, object]]:
         try:
             if not path.is_file():
                 continue
-            tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool")
+            text = path.read_bytes()
         except OSError:
             continue
+        # Of most programs there is none, and reading TOML takes as long to learn as the rest of the SDK.
+        import tomllib
+
+        try:
+            tools = tomllib.loads(text.decode("utf-8")).get("tool")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             warn(f"{path}: cannot be read: {error}; the default settings are used")
             break

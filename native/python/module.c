@@ -13,7 +13,8 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (xpr_py_add_recorder(module) < 0 || xpr_py_add_prober(module) < 0 || xpr_py_add_cupti(module) < 0 ||
         xpr_py_add_power(module) < 0 || xpr_py_add_pjrt(module) < 0 || xpr_py_add_decode(module) < 0 ||
         xpr_py_add_xspace_slices(module) < 0 || xpr_py_add_chrome_json(module) < 0 ||
-        xpr_py_add_kernels(module) < 0 || xpr_py_add_lines(module) < 0 || xpr_py_add_shard(module) < 0) {
+        xpr_py_add_kernels(module) < 0 || xpr_py_add_lines(module) < 0 || xpr_py_add_replay(module) < 0 ||
+        xpr_py_add_shard(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

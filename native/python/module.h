@@ -19,6 +19,7 @@ int xpr_py_add_xspace_slices(PyObject *module); /* after decode */
 int xpr_py_add_chrome_json(PyObject *module);
 int xpr_py_add_kernels(PyObject *module); /* after decode: it makes Columns */
 int xpr_py_add_lines(PyObject *module);
+int xpr_py_add_replay(PyObject *module);
 int xpr_py_add_shard(PyObject *module); /* after decode */
 
 /* A Column of `count` values over the malloc'ed *data, which it takes over, also when it fails. decode.c */

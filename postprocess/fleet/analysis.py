@@ -187,8 +187,8 @@ def is_foreign(out: Path) -> bool:
     return not out.is_dir() or any(entry.name != spool.FOLDER for entry in out.iterdir())
 
 
-def write_analysis(analysis: Analysis, out: Path) -> None:
-    """Write summary.json and one Parquet file per table into ``out``, all or nothing.
+def write_analysis(analysis: Analysis, out: Path, workers: Workers = ALONE) -> None:
+    """Write summary.json and one Parquet file per table into ``out``, all or nothing; ``workers`` share the tables.
 
     A new folder takes the place of ``out`` by a rename. What somebody else put there (a report) is in the new one too;
     tables of the analysis before are not. The folder that a process stands in, and one that is a mount, cannot be
@@ -203,8 +203,13 @@ def write_analysis(analysis: Analysis, out: Path) -> None:
     in_place = out.exists() and (out.is_mount() or Path.cwd().is_relative_to(out))
     fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out if in_place else out.parent))
     try:
-        for name, table in sorted(analysis.tables.items()):
-            pq.write_table(table, fresh / f"{name}.parquet", compression="zstd")
+        largest_first = sorted(analysis.tables.items(), key=lambda named: (-named[1].nbytes, named[0]))
+        workers.run(
+            [
+                functools.partial(pq.write_table, table, fresh / f"{name}.parquet", compression="zstd")
+                for name, table in largest_first
+            ]
+        )
         for name, files in sorted(analysis.partitions.items()):
             folder = fresh / f"{name}.parquet"
             folder.mkdir()

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.chrome_json import read_chrome_json
-from xprof_py.postprocess.readers.nsys import read_nsys
 from xprof_py.postprocess.readers.nsys_steps import VARIABLE
 from xprof_py.postprocess.readers.range_steps import mark_step_ranges
 from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read_run_file
@@ -40,7 +38,11 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
         return Profile.load(source.saved.parent)
     if source.trace is not None:
         if sniff(source.trace) == "sqlite":
+            from xprof_py.postprocess.readers.nsys import read_nsys
+
             return read_nsys(source.trace, source.member, step_range=os.environ.get(VARIABLE, ""))
+        from xprof_py.postprocess.readers.chrome_json import read_chrome_json
+
         return read_chrome_json(source.trace, source.member)
     failures: list[BadInputError] = []
     run: dict[str, Any] = {}

@@ -110,7 +110,12 @@ def _ranges(profile: Profile, kind: npt.NDArray[Any]) -> Bool:
 
 
 def _has_key(profile: Profile, key: str) -> bool:
-    return bool(_with_key(profile, key, None)[0].any())
+    """Whether any event has the argument: asked of every file, so without a column per event."""
+    return any(
+        key in (texts := chunk.dictionary.to_pylist())
+        and bool((np.asarray(chunk.indices.to_numpy(zero_copy_only=False)) == texts.index(key)).any())
+        for chunk in profile["args"]["key"].chunks
+    )
 
 
 def _with_key(profile: Profile, key: str, kinds: tuple[ArgKind, ...] | None) -> tuple[Bool, Int64]:

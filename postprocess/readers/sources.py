@@ -13,7 +13,6 @@ from typing import Any
 from xprof_py.errors import BadInputError, UsageError
 from xprof_py.postprocess.profile import SAVED
 from xprof_py.postprocess.readers.chrome_text import TAR_SUFFIXES, traces_in
-from xprof_py.postprocess.readers.nsys import nsys_processes
 from xprof_py.postprocess.readers.sniff import Format, is_trace, sniff
 
 XSPACE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz", ".xspace.pb")
@@ -164,6 +163,8 @@ def _is_saved(file: Path) -> bool:
 
 
 def _is_nsys(file: Path) -> bool:
+    from xprof_py.postprocess.readers.nsys import nsys_processes
+
     try:
         # Nobody named it: a database of another tool is passed over. A damaged one keeps its place, and is named.
         nsys_processes(file)
@@ -300,6 +301,8 @@ def _by_content(file: Path) -> Format:
 
 def _of_report(file: Path) -> list[Source]:
     """One Source per process of an export of Nsight Systems; one for all of it where it cannot be looked into."""
+    from xprof_py.postprocess.readers.nsys import nsys_processes
+
     try:
         processes = nsys_processes(file)
     except BadInputError:

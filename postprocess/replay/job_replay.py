@@ -15,7 +15,6 @@ the others keep their measured length.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,13 +25,13 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.join.columns import Int64
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.replay.step_replay import NOTHING, Replay, Windows, one_by_one, replayed_windows, step_windows
+from xprof_py.postprocess.replay.program import Joins, Meetings, Program, Windows, replay
+from xprof_py.postprocess.replay.step_replay import NOTHING, step_windows
 from xprof_py.postprocess.replay.timeline import Timeline, read_timeline, step_threads
 from xprof_py.postprocess.schema import CLASSES
 
 WAITING = "waiting"
 STRAGGLER = "straggler"
-_COLLECTIVE = CLASSES.index("collective")
 _FIELDS = [("removed", pa.string()), *((n, pa.int64()) for n in ("steps", "measured_ps", "replayed_ps"))]
 
 
@@ -74,7 +73,7 @@ class Met:
 
 
 class _Joined:
-    """Where the work of one process joins others, whatever is removed: rows of its work and of its collectives."""
+    """Where the work of one process joins others, whatever is removed: its program, and its rows of the meetings."""
 
     def __init__(self, process: ProcessTimeline, met: Met) -> None:
         work = process.timeline.work
@@ -82,13 +81,12 @@ class _Joined:
         execution = np.where(known, work.execution, 0)
         none = np.zeros(len(known), np.int64)
         joins = known & (met.meeting[execution] >= 0) if len(met.meeting) else known
-        self.waited = none
+        waited = none
         meeting, shift = none - 1, none
         if len(met.meeting):
-            self.waited = np.where(joins, np.clip(met.wait_ps[execution], 0, work.end_ps - work.start_ps), 0)
+            waited = np.where(joins, np.clip(met.wait_ps[execution], 0, work.end_ps - work.start_ps), 0)
             meeting, shift = np.where(joins, met.meeting[execution], -1), met.shift_ps[execution]
-        self.follows, self.meeting, self.shift = one_by_one(work.follows), one_by_one(meeting), one_by_one(shift)
-        self.measured = one_by_one(self.waited)
+        self.program = Program(process.timeline, process.windows, process.thread_of_step, Joins(meeting, shift, waited))
         # Where its arrivals lie, one per lane: in the part that waits, or for an asynchronous one in an earlier one.
         rows = np.flatnonzero(joins)
         at = met.arrival_ps[work.execution[rows]] if len(rows) else rows
@@ -103,62 +101,15 @@ class _Joined:
         self.later_ps = np.maximum(at - work.start_ps[part], 0) + shift[rows]
 
 
-class _Process(Replay):
-    """One process in a replay of the job."""
-
-    def __init__(self, process: ProcessTimeline, joined: _Joined, removed: int, job: _Job) -> None:
-        super().__init__(process.timeline, removed)
-        work = process.timeline.work
-        self._job, self._joined = job, joined
-        # A wait is what joins the ranks, not the class's own time.
-        own = np.minimum(joined.waited, work.exclusive_ps[:, _COLLECTIVE]) if removed == _COLLECTIVE else 0
-        self._length = one_by_one(np.maximum(np.asarray(self._length) - joined.waited + own, 0))
-
-    def _made_ready(self, row: int) -> tuple[int, int]:
-        before = self._joined.follows[row]
-        return super()._made_ready(row) if before < 0 else (self._end[before], self.end_of(before))
-
-    def _waits(self, row: int) -> int:
-        meeting = self._joined.meeting[row]
-        if meeting < 0:
-            return 0
-        until = self._job.met(meeting)
-        if until is None:
-            return self._joined.measured[row] if not self._job.never_waits else 0
-        return max(until - self._joined.shift[row] - self._begins[row], 0)
-
-
-class _Job:
-    """All processes in one replay."""
-
-    def __init__(
-        self, processes: Sequence[ProcessTimeline], joined: Sequence[_Joined], removed: int, *, never_waits: bool
-    ) -> None:
-        self.never_waits = never_waits
-        self.processes = [_Process(process, of, removed, self) for process, of in zip(processes, joined, strict=True)]
-        # By collective, then lane: whose it is, in which part of its work it comes, and how much after that begins.
-        meeting = np.concatenate([of.meetings for of in joined])
-        who = np.repeat(np.arange(len(joined)), [len(of.meetings) for of in joined])
-        order = np.argsort(meeting, kind="stable")
-        self.meetings, first = np.unique(meeting[order], return_index=True)
-        edges = [*first.tolist(), len(order)]
-        self._reach = dict(zip(self.meetings.tolist(), itertools.pairwise(edges), strict=True))
-        self._who = one_by_one(who[order])
-        self._part = one_by_one(np.concatenate([of.part for of in joined])[order])
-        self._later_ps = one_by_one(np.concatenate([of.later_ps for of in joined])[order])
-        self._met: dict[int, int | None] = {}
-
-    def met(self, meeting: int) -> int | None:
-        """When the last participant comes, in fleet time; None where nobody is waited for, or it is being asked
-        already."""
-        if meeting not in self._met:
-            self._met[meeting] = None
-            if not self.never_waits:
-                self._met[meeting] = max(
-                    self.processes[self._who[at]].begin_of(self._part[at]) + self._later_ps[at]
-                    for at in range(*self._reach[meeting])
-                )
-        return self._met[meeting]
+def _meetings(joined: Sequence[_Joined]) -> Meetings:
+    """The participants of all collectives among these processes."""
+    meeting = np.concatenate([of.meetings for of in joined])
+    who = np.repeat(np.arange(len(joined)), [len(of.meetings) for of in joined])
+    order = np.argsort(meeting, kind="stable")
+    begin = np.searchsorted(meeting[order], np.arange(meeting.max(initial=-1) + 2))
+    part = np.concatenate([of.part for of in joined])[order]
+    later_ps = np.concatenate([of.later_ps for of in joined])[order]
+    return Meetings(begin, who[order], part, later_ps)
 
 
 def replay_job(
@@ -192,13 +143,9 @@ def replay_job(
         some = [number for number in range(len(processes)) if not (without and number == straggler)]
         mine = [processes[number] for number in some]
         removed = CLASSES.index(name) if name in classes else -1
-        job = _Job(mine, [joined[number] for number in some], removed, never_waits=name == WAITING)
-        # In order of time, so that each finds what it needs done and asks no further back.
-        for meeting in job.meetings.tolist():
-            job.met(meeting)
-        took = _steps(job, mine, [step_of[n] for n in some], [shift_ps[n] for n in some], len(used))
-        # Job and processes know one another: the memory of a circle would stay beside that of the next.
-        job.processes.clear()
+        some_joined = [joined[number] for number in some]
+        run = replay([of.program for of in some_joined], removed, _meetings(some_joined), never_waits=name == WAITING)
+        took = _steps(run, mine, [step_of[n] for n in some], [shift_ps[n] for n in some], len(used))
         rows.append(
             {"removed": name, "steps": count, "measured_ps": measured, "replayed_ps": int(took[used].sum()) // count}
         )
@@ -206,33 +153,21 @@ def replay_job(
 
 
 def _steps(
-    job: _Job, processes: Sequence[ProcessTimeline], step_of: Sequence[Int64], shift_ps: Sequence[Int64], count: int
+    run: Sequence[tuple[Windows, Int64]],
+    processes: Sequence[ProcessTimeline],
+    step_of: Sequence[Int64],
+    shift_ps: Sequence[Int64],
+    count: int,
 ) -> Int64:
     columns = []
     lanes = 0
-    for number, (run, process) in enumerate(zip(job.processes, processes, strict=True)):
-        moved = replayed_windows(run, process.timeline, process.windows, process.thread_of_step)
-        lane, step, low, high = moved
-        # The windows that are left out lie before the first of a lane, which is the first that is not empty.
-        kept = np.flatnonzero(_begun(process.windows))
+    for number, ((lane, step, low, high), kept) in enumerate(run):
         shift = shift_ps[number][kept]
         order = np.argsort(lane, kind="stable")
         columns.append(
             [(lane + lanes)[order], step_of[number][step][order], (low + shift)[order], (high + shift)[order]]
         )
-        lanes += int(process.windows[0].max(initial=-1)) + 1
+        lanes += int(processes[number].windows[0].max(initial=-1)) + 1
     lane, step, low, high = (np.concatenate([c[i] for c in columns]) for i in range(4))
     order = np.lexsort((step, lane))
     return step_times(lane[order], step[order], low[order], high[order], count)
-
-
-def _begun(windows: Windows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Windows at or behind the first of their lane that is not empty, in the order of the windows."""
-    lane, _, low, high = windows
-    seen: set[int] = set()
-    out = np.zeros(len(lane), np.bool_)
-    for row, (number, begin, end) in enumerate(zip(lane.tolist(), low.tolist(), high.tolist(), strict=True)):
-        if end > begin:
-            seen.add(number)
-        out[row] = number in seen
-    return out

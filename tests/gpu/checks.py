@@ -1,4 +1,4 @@
-"""What must hold on a GPU, each claim a function over what was recorded. The same functions judge what the doubles record.
+"""What must hold on a GPU, each claim a function over what was recorded; they judge what the doubles record, too.
 
 Each returns its figures, by names that carry units, and raises AssertionError in words where the claim does not hold.
 """
@@ -125,9 +125,9 @@ def graph_nodes_are_told(profile: Profile, planted: Mapping[str, str]) -> Figure
 
 
 def one_has_the_devices(seen: Mapping[str, Any]) -> Figures:
-    """5 and 7. Another profiler works before and after us; meanwhile somebody has the kernels, and who does not says why.
+    """5, 7. Another profiler works before and after us; meanwhile somebody has the kernels; if not we, it is said why.
 
-    ``seen``: kernels that it has ``alone``, ``beside`` us, and ``after``; ``ours`` beside it, and our ``why`` where none.
+    ``seen``: kernels that it has ``alone``, ``beside`` us and ``after``; ``ours`` beside it, and ``why`` where none.
     """
     assert seen["alone"], "the other profiler sees nothing even alone"
     assert seen["after"], "the other profiler sees nothing after us: we left something behind"

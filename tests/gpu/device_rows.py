@@ -21,9 +21,9 @@ class Kernels:
     """Columns of one length. ``launch``: row of `launches`, -1 where none is joined.
 
     ``step``: the number of the run's step; ``span``: the innermost annotated span around the launch on its thread;
-    ``stated_op``: of the range around the launch, ``node_op``: around the making of the graph's node; ``hlo_op``: the instruction that
-    was found, in the way ``join``. Each None where there is none. Times in ps since the profile's beginning; the launch's
-    is that of its call.
+    ``stated_op``: of the range around the launch, ``node_op``: around the making of the graph's node; ``hlo_op``: the
+    instruction that was found, in the way ``join``. Each None where there is none. Times in ps since the profile's
+    beginning; the launch's is that of its call.
     """
 
     name: list[str]

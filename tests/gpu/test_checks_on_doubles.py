@@ -1,7 +1,7 @@
-"""The checks on a GPU, run where there is none: the same tests and programs over doubles, and each claim where it must fail.
+"""The checks on a GPU where there is none: the same tests and programs over doubles, and each claim where it must fail.
 
-What no double can answer is what real drivers do: whether CUPTI's records are as NVIDIA's headers say, whether XLA pushes its
-ranges for every launch, who wins when two profilers ask, and every figure.
+What no double can answer is what real drivers do: whether CUPTI's records are as NVIDIA's headers say, whether XLA
+pushes its ranges for every launch, who wins when two profilers ask, and every figure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from gpu_shards import GpuShard, scheduled
 
-from gpu import checks
+from gpu import checks, environments
 from gpu.recorded import PROGRAMS, environ, told
 from gpu.table import rows_of, write_table
 from xprof_py.injection import NVTX_VARIABLE, nvtx_library
@@ -124,7 +124,7 @@ def two_kernels() -> GpuShard:
 def test_02_fails_for_what_is_not_sane(tmp_path: Path) -> None:
     profile = two_kernels().joined(tmp_path)
     assert checks.records_are_sane(profile, ENTRY, {"first": 1, "second": 1})["kernels"] == 2
-    with pytest.raises(AssertionError, match="recorded .* launched"):
+    with pytest.raises(AssertionError, match=r"recorded .* launched"):
         checks.records_are_sane(profile, ENTRY, {"first": 2, "second": 1})
     with pytest.raises(AssertionError, match="2000000 ns off"):
         checks.records_are_sane(profile, {**ENTRY, "clock_offset_ns": 2_000_000}, {"first": 1, "second": 1})
@@ -134,7 +134,7 @@ def test_02_fails_for_what_is_not_sane(tmp_path: Path) -> None:
         checks.records_are_sane(shard.joined(tmp_path), ENTRY, {"first": 1, "second": 1, "of nobody": 1})
     shard = two_kernels()
     shard.launch("early", (85_000_000, 85_005_000), (84_000_000, 84_500_000))
-    with pytest.raises(AssertionError, match="begins .* before its call"):
+    with pytest.raises(AssertionError, match=r"begins .* before its call"):
         checks.records_are_sane(shard.joined(tmp_path), ENTRY, {"first": 1, "second": 1, "early": 1})
 
 
@@ -287,6 +287,31 @@ def test_09_jax_s_live_programs_are_stored_with_their_hlo(tmp_path: Path) -> Non
     emptied = programs.set_column(2, "hlo", [[b""] * programs.num_rows])
     with pytest.raises(AssertionError, match="stored without HLO"):
         checks.programs_are_there(emptied, said["programs"])
+
+
+def test_an_environment_takes_over_what_is_installed_and_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    made = environments.make(tmp_path / "jax", sys.executable, {"nvtx": "nvtx", "absent_module": "absent-module"})
+    assert made["python"] == str(tmp_path / "jax/bin/python")
+    assert list(made["packages"]) == ["nvtx"]
+    assert set(made["missing"]) == {"xprof_py", "absent_module"}
+    assert "absent-module" in made["missing"]["absent_module"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_gpu_is_one_that_the_driver_sees(machine: dict[str, str], there: bool) -> None:
+    code = "from gpu.environments import no_gpu; print(no_gpu())"
+    variables = environ(PYTHONPATH=str(ROOT / "tests"), **(machine if there else {"LD_LIBRARY_PATH": "/nowhere"}))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=variables)
+    if there:
+        assert done.stdout == "\n"
+    elif not done.stdout.strip():
+        pytest.skip("this machine has a GPU")
+    else:
+        assert done.stdout.startswith("no NVIDIA GPU here: ")
 
 
 def planted_xspace(tmp_path: Path, *, with_ops: bool) -> Path:

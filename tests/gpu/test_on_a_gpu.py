@@ -1,4 +1,4 @@
-"""What only a GPU can show. Each test records a program there and asks one of checks.py about it; docs/gpu.md says what for."""
+"""What only a GPU can show: each test records a program there and asks checks.py about it (docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def injected(python: str) -> dict[str, str]:
     return {NVTX_VARIABLE: str(library)}
 
 
-def ours(run: Path) -> Profile:
-    """The run's shard alone, joined."""
-    return join_profile(read_shard(run / document(run)["files"]["shard"]))
+def ours(run: Path) -> Profile | None:
+    """The run's shard alone, joined; None where the capture did not begin."""
+    return join_profile(read_shard(run / document(run)["files"]["shard"])) if run.exists() else None
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
@@ -80,7 +80,8 @@ def test_04_graph_nodes_are_told(python_with: Python, planted: Any, record: Reco
 def test_05_jax_s_profiler_beside_ours(python_with: Python, record: Record, tmp_path: Path) -> None:
     run = tmp_path / "run"
     seen = told(python_with("jax", "jax"), "beside", "jax", str(run))
-    record(checks.one_has_the_devices({**seen, "ours": len(kernels_of(ours(run)))}))
+    profile = ours(run)
+    record(checks.one_has_the_devices({**seen, "ours": len(kernels_of(profile)) if profile else 0}))
 
 
 def test_05_jax_s_profiler_has_the_devices_by_itself(python_with: Python, record: Record, tmp_path: Path) -> None:
@@ -105,8 +106,8 @@ def test_07_kineto_beside_ours(python_with: Python, record: Record, tmp_path: Pa
     python, run = python_with("torch", "torch"), tmp_path / "run"
     seen = told(python, "beside", "torch", str(run), **injected(python))
     profile = ours(run)
-    figures = checks.one_has_the_devices({**seen, "ours": len(kernels_of(profile))})
-    ranges = profile["events"]["name"].to_pylist().count("product")
+    figures = checks.one_has_the_devices({**seen, "ours": len(kernels_of(profile)) if profile else 0})
+    ranges = profile["events"]["name"].to_pylist().count("product") if profile else 0
     assert ranges == 20, f"{ranges} of PyTorch's 20 NVTX ranges became spans"
     record(figures | {"nvtx_ranges": ranges})
 

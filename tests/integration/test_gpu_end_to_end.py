@@ -1,4 +1,4 @@
-"""A program that uses a GPU, recorded as it is and analysed. The driver, CUPTI and NVML are doubles; all else is real."""
+"""A program that uses a GPU, recorded as it is and analysed. Driver, CUPTI and NVML are doubles; all else is real."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import fake_gpu
 import pytest
+
 from gpu import checks
 from gpu.device_rows import kernels_of
 from gpu.recorded import PROGRAMS, environ, joined, told
@@ -105,6 +106,17 @@ def covered_ps(start_ps: Any, end_ps: Any) -> int:
         total += max(0, end - max(start, until))
         until = max(until, end)
     return total
+
+
+USES_CUDA = """
+import os, sys, time
+sys.path.insert(0, os.environ["TESTS"])
+import fake_gpu
+from xprof_py import step
+fake_gpu.load_driver(os.environ["FAKES"])
+for i in range(4):
+    with step(i): time.sleep(0.2)
+"""
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from xprof_py.postprocess.fleet import analysis
 from xprof_py.postprocess.fleet.analysis import Analysis, analyse, default_out, read_analysis, write_analysis
 from xprof_py.postprocess.readers import sources
 from xprof_py.postprocess.readers.sources import find_sources
+from xprof_py.postprocess.readers.workers import Workers
 
 GOOD = Path(__file__).parent.parent / "data" / "jax_cpu" / "planted_compute.xplane.pb.gz"
 
@@ -62,9 +63,11 @@ def test_a_table_of_somebody_else_is_no_table_of_the_analysis(tmp_path: Path) ->
     assert sorted(found.tables) == found.summary["tables"] == sorted(analysed().tables)
 
 
-@pytest.mark.parametrize("failing", ["write_table", "out.replace", "fresh.replace"])
+@pytest.mark.parametrize(
+    ("failing", "workers"), [("write_table", 1), ("write_table", 3), ("out.replace", 1), ("fresh.replace", 1)]
+)
 def test_a_failure_leaves_the_old_analysis_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, workers: int
 ) -> None:
     out = tmp_path / "out"
     older(out)
@@ -92,7 +95,7 @@ def test_a_failure_leaves_the_old_analysis_as_it_was(
 
         monkeypatch.setattr(Path, "replace", replace)
     with pytest.raises(OSError, match=r"space|busy"):
-        write_analysis(analysed(), out)
+        write_analysis(analysed(), out, Workers(workers))
     assert contents(out) == before
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 

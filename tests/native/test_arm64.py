@@ -17,7 +17,14 @@ from xprof_py.postprocess.readers.shard import read_shard
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 RECORDER = [*sorted((NATIVE / "recorder").glob("*.c")), NATIVE / "decode" / "shard.c", NATIVE / "device" / "ranges.c"]
 # test_recorder and test_recorder_random fork while they have threads, which QEMU's emulation of a program cannot.
-TESTS = ["test_trace_table", "test_recorder_samples", "test_recorder_strings", "test_event_passes", "test_innermost"]
+TESTS = [
+    "test_trace_table",
+    "test_recorder_samples",
+    "test_recorder_strings",
+    "test_event_passes",
+    "test_innermost",
+    "test_replay",
+]
 
 PROGRAM = """
 #include <time.h>

@@ -39,15 +39,6 @@ def test_where_nvtx_is_taken_xla_s_profiler_would_not_know_the_ops() -> None:
     assert chosen(nvtx_is_taken=True, jax_platform="gpu")[0] is True
 
 
-def test_xla_s_ranges_are_xla_s_own_where_our_library_leaves_them_to_it() -> None:
-    """`xprof-py run` sets both variables: on a GPU, XLA's profiler then knows its kernels' ops, and has the devices."""
-    ours = {NVTX_VARIABLE: str(nvtx_library())}
-    assert xla_ranges_are_taken(ours)
-    assert not xla_ranges_are_taken({**ours, XLA_RANGES_VARIABLE: "0"})
-    assert xla_ranges_are_taken({NVTX_VARIABLE: "/opt/other.so", XLA_RANGES_VARIABLE: "0"})
-    assert not xla_ranges_are_taken({})
-
-
 def test_it_waits_for_a_program_that_does_not_use_cuda_yet_and_for_jax_s_devices() -> None:
     assert chosen(in_use=False) == (None, "the program does not use CUDA")
     assert chosen(jax_platform=None) == (None, "JAX's devices are not up")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -47,14 +48,14 @@ def _load(name: str) -> Command:
     return command
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with all commands."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser with all commands, or with the one that is asked for: the others need not be imported for it."""
     parser = argparse.ArgumentParser(
         prog="xprof-py", description="Where did the step time go, and what to do about it."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in COMMANDS if only is None else (only,):
         command = _load(name)
         text = (type(command).__doc__ or "").strip()
         sub = commands.add_parser(
@@ -88,6 +89,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _without_dateutil() -> None:
+    """Where dateutil is not installed, Arrow looks for it for every Python value: 150 searches of sys.path.
+
+    One is enough in a process that is ours. None in sys.modules is Python's own word for "not there".
+    """
+    if importlib.util.find_spec("dateutil") is None:
+        sys.modules["dateutil"] = None  # type: ignore[assignment]
+
+
 def _run(argv: Sequence[str] | None) -> int:
-    args = build_parser().parse_args(argv)
+    _without_dateutil()
+    argv = sys.argv[1:] if argv is None else argv
+    args = build_parser(argv[0] if argv and argv[0] in COMMANDS else None).parse_args(argv)
     return int(args.run(args))

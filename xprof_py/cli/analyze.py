@@ -19,7 +19,6 @@ from xprof_py.errors import UsageError, XprofPyError
 
 if TYPE_CHECKING:
     from xprof_py.postprocess.fleet.analysis import Analysis
-    from xprof_py.postprocess.readers.begun_xspace import BegunXSpace
     from xprof_py.postprocess.readers.sources import Sources
 
 
@@ -120,8 +119,10 @@ def analyze(
     # Before numpy and Arrow are imported, which takes as long as decoding a large file.
     begun = None if resume or scheduler is not None else begun_xspace.begin(paths, workers)
     from xprof_py.postprocess.fleet import analysis
+    from xprof_py.postprocess.fleet.run_job import size_of
     from xprof_py.postprocess.readers.remote import is_url
     from xprof_py.postprocess.readers.sources import find_sources
+    from xprof_py.postprocess.readers.workers import Workers, worker_count
 
     if out is not None and is_url(out):
         raise UsageError(f"{out} is a URL: analyze_to_url writes there")
@@ -132,8 +133,10 @@ def analyze(
     result = None
     try:
         if len(sources.processes) == 1 and not resume and scheduler is None:
-            result = _analyze_one(sources, workers, begun)
-            analysis.write_analysis(result, where)
+            shared = Workers(worker_count(workers, sum(map(size_of, sources.processes))), begun)
+            # One process here, its work shared by threads where it is large.
+            result = analysis.analyse_sources(sources, calibrate=True, workers=shared)
+            analysis.write_analysis(result, where, shared)
         else:
             result = _analyze_many(sources, where, workers=workers, scheduler=scheduler, resume=resume)
     except OSError as error:
@@ -141,16 +144,6 @@ def analyze(
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise UnwrittenAnalysisError(paths, where, reason, result) from error
     return where, result.summary
-
-
-def _analyze_one(sources: Sources, workers: int | None, begun: BegunXSpace | None) -> Analysis:
-    """One process here, its work shared by threads where it is large."""
-    from xprof_py.postprocess.fleet import analysis
-    from xprof_py.postprocess.fleet.run_job import size_of
-    from xprof_py.postprocess.readers.workers import Workers, worker_count
-
-    count = worker_count(workers, sum(map(size_of, sources.processes)))
-    return analysis.analyse_sources(sources, calibrate=True, workers=Workers(count, begun))
 
 
 def analyze_to_url(

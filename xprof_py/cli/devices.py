@@ -75,7 +75,7 @@ def cupti(environ: Mapping[str, str], path: Sequence[str]) -> Library:
 
 
 def subscription() -> dict[str, Any]:
-    """What comes of subscribing to CUPTI as a capture does, in a process of its own: a library that crashes or hangs ends that.
+    """What comes of subscribing to CUPTI as a capture does, in a process of its own: a library may crash or hang.
 
     Returns what ``collectors.cuda.check`` does; of a process that did not answer only ``why``.
     """

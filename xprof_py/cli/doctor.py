@@ -48,8 +48,9 @@ class Finding:
 class Doctor:
     """Say line by line what works on this machine, what is missing, and the fix.
 
-    Starts no backend, takes no GPU, and calls into no driver's library that is not there; CUPTI is subscribed to and let
-    go of, in a process of its own. Records one span in a folder of its own, to see what the recorder gets, and removes it.
+    Starts no backend, takes no GPU, and calls into no driver's library that is not there; a process of its own
+    subscribes to CUPTI and lets go of it. Records one span in a folder of its own, to see what the recorder gets, and
+    removes it.
     """
 
     name = "doctor"

@@ -7,7 +7,7 @@
  *   lost=DEVICE:N        from the N-th look at its energy on every call for DEVICE gives GPU_IS_LOST
  *   burn_us=N            reading power takes N us of CPU
  *   names=differ         devices of different models
- *   uuids=cupti          those of the devices of tests/native/fake_cupti.c
+ *   uuids=cupti          those of the devices of native/tests/fakes/cupti.c
  * FAKE_OLD: a driver before 535 and a GPU before Volta: no energy, reasons by their older name. FAKE_BROKEN: no count. */
 #define _GNU_SOURCE
 #include <stdatomic.h>

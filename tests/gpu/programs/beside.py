@@ -1,4 +1,4 @@
-"""Another profiler of the process alone, beside a capture of ours that has the devices, and after it: beside.py jax|torch RUN.
+"""Another profiler of the process alone, beside a capture of ours, and after it: beside.py jax|torch RUN.
 
 Prints how many kernels it saw each time, and what the run file says of ours. Ours are counted by who reads RUN.
 """

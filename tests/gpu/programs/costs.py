@@ -2,8 +2,8 @@
 
     costs.py RUN ROUNDS STEPS
 
-Each way is captured by itself, below RUN, in turns, so that what changes on the machine changes for all. Prints ms of every
-step by way, the medians of the two costs in ns, and what was lost.
+Each way is captured by itself, below RUN, in turns, so that what changes on the machine changes for all. Prints ms of
+every step by way, the medians of the two costs in ns, and what was lost.
 """
 
 import json
@@ -19,7 +19,9 @@ from devices import XlaRanges, device
 from xprof_py import capture, step
 
 RUN, ROUNDS, STEPS = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-LAUNCHES, PAIRS, BURST = 200, 20_000, 20_000
+LAUNCHES, KERNEL_US = 200, 20
+"""A step is 4 ms of the device's time, more than launching takes: what a launch costs is a figure of its own."""
+PAIRS, BURST = 20_000, 20_000
 gpu = device()
 in_op = XlaRanges("jit_costs")
 gpu.many(LAUNCHES)
@@ -42,7 +44,7 @@ def steps(how: str) -> None:
         with step(i):
             for _ in range(LAUNCHES // 10):
                 with in_op("op") if how == "with_ranges" else nullcontext():
-                    gpu.many(10)
+                    gpu.many(10, KERNEL_US)
             gpu.wait()
         step_ms[how].append((time.perf_counter() - begin) * 1e3)
 

@@ -1,4 +1,4 @@
-"""A small JAX training with equal blocks, a library call and steps; its programs' names are printed: jax_training.py STEPS.
+"""A small JAX training with equal blocks and library calls; prints its programs' names: jax_training.py STEPS.
 
 Marks steps by itself, so that nothing but XLA's own ranges comes from NVTX.
 """

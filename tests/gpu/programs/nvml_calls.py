@@ -1,4 +1,4 @@
-"""How long the calls take that one look at a GPU makes, and what the sampler of a capture reports: nvml_calls.py RUN SECONDS."""
+"""How long the calls of one look at a GPU take, and what a capture's sampler reports: nvml_calls.py RUN SECONDS."""
 
 import ctypes
 import json
