@@ -152,7 +152,7 @@ def test_xla_that_is_asked_for_needs_jax(program):
             print(error)
         """
     )
-    assert outcome.stdout == "xla=True: JAX is not installed here\n"
+    assert outcome.stdout == "xla=True: JAX is not installed here, and no PJRT plugin with a profiler is loaded\n"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from xprof_py.postprocess.readers.shard import read_shard
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
-RECORDER = [*sorted((NATIVE / "recorder").glob("*.c")), NATIVE / "decode" / "shard.c"]
+RECORDER = [*sorted((NATIVE / "recorder").glob("*.c")), NATIVE / "decode" / "shard.c", NATIVE / "device" / "ranges.c"]
 # test_recorder and test_recorder_random fork while they have threads, which QEMU's emulation of a program cannot.
 TESTS = [
     "test_trace_table",
@@ -66,8 +66,7 @@ def compile_with(folder: Path, *arguments: Path | str) -> None:
 def core(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The objects that the programs need."""
     folder = tmp_path_factory.mktemp("arm64")
-    kernels = [NATIVE / "kernels" / f"{name}.c" for name in ("innermost", "envelope", "place_events", "rows_by_code")]
-    compile_with(folder, "-c", "-O1", *RECORDER, *kernels)
+    compile_with(folder, "-c", "-O1", *RECORDER, *sorted((NATIVE / "kernels").glob("*.c")))
     return sorted(folder.glob("*.o"))
 
 
@@ -90,7 +89,7 @@ def run(folder: Path, *command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("room", ["recorder", "probe", "decode", "kernels"])
+@pytest.mark.parametrize("room", ["recorder", "probe", "decode", "kernels", "device"])
 def test_it_compiles_without_warnings(room: str, tmp_path: Path) -> None:
     sources = sorted((NATIVE / room).glob("*.c"))
     compile_with(tmp_path, "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Werror", *sources)
