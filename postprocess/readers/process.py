@@ -1,4 +1,4 @@
-"""The files of one process -> one Profile: XLA's trace and our shard on one time axis."""
+"""The files of one process -> one Profile: XLA's trace, our shard and PyTorch's traces on one time axis."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
+from xprof_py.postprocess.readers.kineto_beside import traces_named, with_kineto
 from xprof_py.postprocess.readers.nsys import read_nsys
 from xprof_py.postprocess.readers.nsys_steps import VARIABLE
 from xprof_py.postprocess.readers.range_steps import mark_step_ranges
@@ -61,7 +62,9 @@ def read_process(source: Source) -> Profile:
             profile = with_programs(profile, read_programs_file(source.programs))
         except BadInputError as error:
             failures.append(error)
-    rows = [
+    traces, not_there = traces_named(run, source.torch)
+    profile = with_kineto(profile, traces)
+    rows = not_there + [
         {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
         for e in failures
     ]
