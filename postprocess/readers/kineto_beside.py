@@ -7,6 +7,9 @@ is for: the capture has the steps, spans and waits, Kineto the operators and, wh
 - Where the capture marks steps, `ProfilerStep#N` is an event like any other; else it is a step.
 - A call, or work of a GPU, that both recorded is one: the capture's own stays. The two agree on its correlation id, and
   it lies at the same time.
+- Where Kineto alone recorded the GPUs, a step of ours that it did not see is none, and counted: nothing is known of the
+  device then. It saw a step that begins among the `ProfilerStep#N` of a trace and lies there for half of its time or
+  more; of a trace without those, one in which anything of it lies.
 - Two traces of one process cannot be of one time, since it has one such profiler: one that begins inside an earlier
   one is the same again, and is left out.
 """
@@ -37,10 +40,11 @@ SLACK_PS = 10_000_000
 
 
 def traces_named(run: Mapping[str, Any], copied: Sequence[Path]) -> tuple[list[Path], list[dict[str, Any]]]:
-    """The traces of a run: its copies, and those that were not copied where they still lie; diagnostics for the rest."""
+    """The traces of a run: its copies, and those not copied where they still lie; diagnostics for the rest."""
     told = (run.get("collectors") or {}).get("torch")
     entries = told.get("traces") if isinstance(told, dict) else None
-    found, rows = list(copied), []
+    found = list(copied)
+    rows: list[dict[str, Any]] = []
     for entry in entries if isinstance(entries, list) else []:
         if not isinstance(entry, dict) or entry.get("copied"):
             continue
@@ -67,14 +71,23 @@ def with_kineto(profile: Profile, traces: Sequence[Path]) -> Profile:
             continue
         read.append((found.origin_ns, str(path), found))
     until_ns = 0
+    alone = not _has_device(profile)
+    seen: list[tuple[int, int, bool]] = []
     for origin_ns, file, found in sorted(read, key=lambda one: one[:2]):
-        begin_ps, end_ps = _host_extent(found)
+        begin_ps, end_ps = _host_extent(found) or (0, found.capture_end_ps)
         if until_ns and origin_ns + begin_ps // 1000 < until_ns:
             message = "a trace of PyTorch's profiler that begins inside an earlier one is left out: the same again"
             rows.append(_row("warning", "torch_trace_again", file, message))
             continue
         until_ns = origin_ns + end_ps // 1000
+        shift_ps = (origin_ns - profile.origin_ns) * 1000
+        if _has_device(found):
+            steps = _host_extent(found, Kind.STEP)
+            begin_ps, end_ps = steps or (begin_ps, end_ps)
+            seen.append((begin_ps + shift_ps, end_ps + shift_ps, steps is not None))
         profile = _together(profile, found, file, rows)
+    if alone and seen:
+        profile = _steps_seen(profile, seen, rows)
     if rows:
         added = pa.Table.from_pylist(rows, schema=schema.TABLES["diagnostics"])
         profile = profile.with_tables(diagnostics=pa.concat_tables([profile["diagnostics"], added]))
@@ -82,20 +95,48 @@ def with_kineto(profile: Profile, traces: Sequence[Path]) -> Profile:
 
 
 def _row(severity: str, code: str, file: str, message: str, place: str = "", count: int = 1) -> dict[str, Any]:
-    return {
-        "severity": severity, "code": code, "file": file, "place": place, "count": count, "message": message
-    }  # fmt: skip
+    where = {"file": file, "place": place, "count": count}
+    return {"severity": severity, "code": code, **where, "message": message}
 
 
-def _host_extent(trace: Profile) -> tuple[int, int]:
-    """First start and last end, in ps, of what it recorded on the host; of everything where that is nothing."""
+def _has_device(profile: Profile) -> bool:
+    planes = profile["lines"]["plane"].to_pylist()
+    used = set(pc.unique(profile["events"]["line"]).to_pylist())
+    return any(row in used and plane.startswith("/device:GPU") for row, plane in enumerate(planes))
+
+
+def _steps_seen(profile: Profile, seen: list[tuple[int, int, bool]], rows: list[dict[str, Any]]) -> Profile:
+    """The profile with the steps outside of ``seen`` as spans; seen: begin and end in ps, and whether of steps."""
+    events = profile["events"]
+    kind = np.asarray(events["kind"].to_numpy()).copy()
+    at = np.flatnonzero(kind == Kind.STEP)
+    start = np.asarray(events["start_ps"].to_numpy())[at]
+    duration = np.asarray(events["duration_ps"].fill_null(0).to_numpy())[at]
+    known = np.zeros(len(at), np.bool_)
+    for begin, end, of_steps in seen:
+        inside = (start < end) & (start + duration > begin)
+        if of_steps:
+            inside &= (start >= begin) & (2 * (np.minimum(start + duration, end) - start) >= duration)
+        known |= inside
+    if known.all() or not known.any():
+        return profile
+    kind[at[~known]] = Kind.SPAN
+    count = int((~known).sum())
+    message = f"steps in which nothing recorded the GPUs are none: PyTorch's profiler had them, and saw {known.sum()}"
+    rows.append(_row("note", "steps_not_profiled", profile.host, message, count=count))
+    return profile.with_tables(events=_with(events, "kind", kind))
+
+
+def _host_extent(trace: Profile, kind: Kind | None = None) -> tuple[int, int] | None:
+    """First start and last end, in ps, of what it recorded on the host, all or of one kind; None without."""
     events = trace["events"]
     start, duration = (np.asarray(events[name].to_numpy()) for name in ("start_ps", "duration_ps"))
-    plane = trace["lines"]["plane"].to_pylist()
-    on_host = np.array([name.startswith("/host:") for name in plane], np.bool_)[np.asarray(events["line"].to_numpy())]
-    mine = on_host & (duration > 0)
-    mine = mine if mine.any() else np.ones(len(start), np.bool_)
-    return int(start[mine].min()), int((start + duration)[mine].max())
+    planes = trace["lines"]["plane"].to_pylist()
+    on_host = np.array([plane.startswith("/host:") for plane in planes], np.bool_)
+    mine = on_host[np.asarray(events["line"].to_numpy())] & (duration > 0)
+    if kind is not None:
+        mine &= np.asarray(events["kind"].to_numpy()) == kind
+    return (int(start[mine].min()), int((start + duration)[mine].max())) if mine.any() else None
 
 
 def _together(profile: Profile, trace: Profile, file: str, rows: list[dict[str, Any]]) -> Profile:
@@ -155,7 +196,8 @@ def _ids(profile: Profile) -> tuple[_I64, _I64]:
     args = profile["args"]
     mine = pc.and_(pc.equal(args["key"].cast(pa.string()), "correlation_id"), pc.not_equal(args["value"], 0))
     found = args.filter(mine)
-    return tuple(np.asarray(found[name].to_numpy()).astype(np.int64) for name in ("event", "value"))  # type: ignore[return-value]
+    event, value = (np.asarray(found[name].to_numpy()).astype(np.int64) for name in ("event", "value"))
+    return event, value
 
 
 def _doubles(profile: Profile, trace: Profile, shift_ps: int) -> _Bool:

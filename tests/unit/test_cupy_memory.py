@@ -180,7 +180,7 @@ def test_without_cupy_nothing_is_imported_and_nothing_stays(without_cupy: None, 
 def test_the_pools_own_figure_corrects_what_the_hooks_did_not_see(
     pool: fake_cupy.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread without a hook takes 3 MiB: the next time the pool is asked they are in the figure, and it is counted."""
+    """A thread without a hook takes 3 MiB: the next time the pool is asked they are in the figure, and counted."""
     monkeypatch.setattr(cupy_memory, "SYNC_NS", 0)
     monkeypatch.setattr(cupy_memory, "_SYNC_SHARE", 0)
     with Recorded(tmp_path) as recorded:

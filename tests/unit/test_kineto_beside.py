@@ -113,7 +113,7 @@ def test_a_trace_of_a_cpu_adds_its_operators_to_the_host(tmp_path: Path) -> None
     """No device: a step of 1000 is 600 of an operator, which is host, and 400 of which nothing is known."""
     trace = kineto().add("cpu_op", "aten::mm", 100, 700, TID, TID)
     found = joined(tmp_path, shard(1000, [(0, 1000)]), trace)
-    assert found["lanes"].num_rows == 0
+    assert found["lanes"]["device"].to_pylist() == ["host"]
     assert classes(found, 0) == {"host": 600, "unknown": 400}
 
 
@@ -124,7 +124,7 @@ def test_what_cupti_gave_us_and_what_it_gave_kineto_are_one_lane(tmp_path: Path)
     own.launch("again", (2_100_000, 2_110_000), (2_200_000, 2_300_000), correlation=3)
     trace = kineto().launched((1100, 1110), (1200, 1700), "theirs", correlation=2)
     found = joined(tmp_path, own, trace)
-    assert found["lanes"]["device"].to_pylist() == ["/device:GPU:0"] or found["lanes"].num_rows == 1
+    assert found["lanes"].num_rows == 1
     assert kernels_by_step(found) == {"ours": 0, "theirs": 1, "again": 2}
     assert [classes(found, n)["compute"] for n in range(3)] == [400, 500, 100]
 
@@ -154,6 +154,29 @@ def test_several_windows_of_a_schedule_are_all_read(tmp_path: Path) -> None:
     two = kineto(1000).add("cpu_op", "op", 100, 110, TID, TID).launched((110, 120), (200, 300), "b", correlation=9)
     found = joined(tmp_path, shard(2000, [(0, 1000), (1000, 2000)]), two, one)
     assert kernels_by_step(found) == {"a": 0, "b": 1}
+
+
+def test_steps_that_nothing_saw_are_none_and_counted(tmp_path: Path) -> None:
+    """Eight steps of 1000, of which Kineto was on from 3 to 5: 3 steps with 800 of compute each, and a verdict."""
+    trace = kineto()
+    for n in (3, 4, 5):
+        trace.step(n, 1000 * n - 5, 1000 * n + 995)
+        trace.launched((1000 * n + 10, 1000 * n + 20), (1000 * n + 100, 1000 * n + 900))
+    run = tmp_path / "run-a"
+    found = joined(run, shard(8000, [(1000 * n, 1000 * n + 990) for n in range(8)]), trace)
+    assert [(s["number"], s["phase"]) for s in found["steps"].to_pylist()] == [(n, "steady") for n in (3, 4, 5)]
+    assert codes(found)["steps_not_profiled"] == 5
+    summary = analyse([run]).summary
+    assert summary["breakdown"]["compute"]["exclusive_s"] == pytest.approx(3 * 800e-6)
+    assert summary["verdict"]["bottleneck"] == "compute"
+
+
+def test_where_our_collector_had_the_gpus_otherwise_every_step_counts(tmp_path: Path) -> None:
+    own = shard(2000, [(0, 1000), (1000, 2000)])
+    own.launch("ours", (100_000, 110_000), (200_000, 600_000), correlation=1)
+    trace = kineto().step(1, 1000, 2000).launched((1100, 1110), (1200, 1700), "theirs", correlation=2)
+    found = joined(tmp_path, own, trace)
+    assert [s["number"] for s in found["steps"].to_pylist()] == [0, 1]
 
 
 def test_a_trace_that_was_written_twice_is_read_once_and_said(tmp_path: Path) -> None:
@@ -191,21 +214,18 @@ def test_a_trace_that_was_not_copied_is_read_where_it_lies(tmp_path: Path) -> No
     assert codes(found)["torch_trace_missing"] == 1
 
 
-@pytest.mark.parametrize("name", ["summary.json", "steps.parquet", "ops.parquet", "breakdown.parquet"])
-def test_a_run_folder_is_analysed_with_its_traces_to_the_same_bytes(tmp_path: Path, name: str) -> None:
+def test_a_run_folder_is_analysed_with_its_traces_and_twice_the_same(tmp_path: Path) -> None:
+    """Four steps of 1000 with 800 of compute each; each window ends with its kernel."""
     run = tmp_path / "run-a"
-    steps = [(1000 * n, 1000 * n + 1000) for n in range(4)]
     trace = kineto()
     for n in range(4):
         trace.launched((1000 * n + 10, 1000 * n + 20), (1000 * n + 100, 1000 * n + 900))
-    written(run, shard(4000, steps), trace)
-    outs = []
-    for number in range(2):
-        out = tmp_path / f"out{number}"
-        analyse([run], out)
-        outs.append((out / name).read_bytes())
-    assert outs[0] == outs[1]
-    if name == "summary.json":
-        summary = json.loads(outs[0])
-        assert summary["steps"]["count"] == 4
-        assert summary["breakdown"]["compute"]["share"] > 0.75
+    written(run, shard(4000, [(1000 * n, 1000 * n + 1000) for n in range(4)]), trace)
+    first, again = analyse([run]), analyse([run])
+    assert json.dumps(first.summary) == json.dumps(again.summary)
+    assert {name: table.to_pylist() for name, table in first.tables.items()} == {
+        name: table.to_pylist() for name, table in again.tables.items()
+    }
+    assert first.summary["steps"]["count"] == 4
+    assert first.summary["breakdown"]["compute"]["exclusive_s"] == pytest.approx(4 * 800e-6)
+    assert [Path(name).name for name in first.summary["hosts"][0]["source"]] == ["0-77.xpr", "0-77-0.pt.trace.json"]

@@ -52,7 +52,7 @@ class CupyMemory:
     """Hooks the pool between ``start`` and ``stop``, of which its owner calls one at a time."""
 
     def __init__(self, budget_bytes: int | None) -> None:
-        """``budget_bytes``: the capture's; None where it keeps the last moments only, however many instants there are."""
+        """``budget_bytes``: the capture's; None where only its last moments are kept."""
         self._most = sys.maxsize if budget_bytes is None else budget_bytes // BUDGET_SHARE // EVENT_BYTES
         self._lock = threading.Lock()
         self._hook = _Hook(self)
