@@ -86,7 +86,7 @@ def test_the_two_clocks_are_one_whatever_the_trace_counts_from(tmp_path: Path) -
 
 def test_our_steps_win_over_profiler_steps(tmp_path: Path) -> None:
     """Kineto's steps 7 and 8 lie across ours: they are events and no steps."""
-    trace = kineto().step(7, 100, 700).step(8, 700, 1900)
+    trace = kineto().step(7, 0, 700).step(8, 700, 1900)
     trace.launched((650, 660), (700, 800), "a").launched((1200, 1210), (1300, 1400), "b")
     found = joined(tmp_path, shard(2000, [(0, 1000), (1000, 2000)]), trace)
     assert [(s["name"], s["number"]) for s in found["steps"].to_pylist()] == [("train", 0), ("train", 1)]
