@@ -405,6 +405,7 @@ COLUMNS: Mapping[str, str] = {
     "changed_bytes": "against the row before",
     "allocations": "times that memory was asked for",
     "allocated_bytes": "what the allocator took for them, its rounding included",
+    "span": "the innermost span of the program's around it on its thread; null: none",
     "frees": "times that memory was given back",
     "freed_bytes": "what was given back there, wherever it was allocated",
     "pool_bytes": "what the allocator held of the device, in use or not; null: not told",

@@ -180,7 +180,7 @@ import torch
 from fake_gpu import FakeGpu, load_driver
 FAKES = os.environ["FAKES"]
 load_driver(FAKES)
-gpu = FakeGpu(FAKES)
+gpu = FakeGpu(FAKES, os.environ.get("VARIANT", "both"))
 """
 
 
@@ -228,10 +228,13 @@ with capture(RUN):
 """,
         XPROF_CUPTI_LIB=str(fakes / "libfake_cupti_named.so"),
         FAKES=str(fakes),
+        VARIANT="named",
     )
     entry = outcome.document()["collectors"]["cuda"]
     assert entry["used"]
-    assert "why" in entry or entry["lent"]
+    assert "Kineto" in entry["why"]
+    assert "what the GPUs did after torch.profiler is not recorded" in outcome.messages()
+    assert outcome.document()["overhead"]["cuda"]["activities"] == 10
 
 
 def test_json_of_the_run_file_holds_all_of_it(torch_program: Run) -> None:

@@ -137,7 +137,7 @@ class CupyMemory:
         if pool.pool is not None and current is not pool.pool:
             # Of several pools none says what all have in use: from here on it is the sum of what the hooks see.
             pool.several = True
-        if pool.several or not hasattr(current, "used_bytes"):
+        if pool.several or current is None or not hasattr(current, "used_bytes"):
             pool.sync_at_ns = sys.maxsize
             return
         used, total = int(current.used_bytes()), int(current.total_bytes())

@@ -91,8 +91,8 @@ class TorchProfiler:
         ):
             kind = getattr(sys.modules.get(module), owner, None)
             original = vars(kind).get(name) if isinstance(kind, type) else None
-            if callable(original):
-                ours = functools.wraps(original)(wrapper(original))
+            if isinstance(kind, type) and callable(original):
+                ours: Any = functools.wraps(original)(wrapper(original))
                 setattr(kind, name, ours)
                 self._wrapped.append((kind, name, original, ours))
 
