@@ -20,6 +20,11 @@ CAPTURE = ROOT / "tests" / "data" / "jax_cpu" / "collectives_4dev.xplane.pb.gz"
 BEGIN = "<!-- From here on written by tests/table_pages.py -->\n"
 
 ABOUT: Mapping[str, tuple[str, str]] = {
+    "allocations": (
+        "One row per allocator, step and innermost span: the device memory that was asked for there and given back",
+        "select span, sum(allocated_bytes) as bytes, sum(allocations) as count from allocations group by span "
+        "order by bytes desc limit 10",
+    ),
     "breakdown": (
         "One row per window of a lane and class: where the time of a step (or of what lies before and after the steps) "
         "went on that lane. Exclusive times of a window sum to its length",
@@ -398,6 +403,12 @@ COLUMNS: Mapping[str, str] = {
     "events": "how many",
     "basis": "what the numbers come from",
     "changed_bytes": "against the row before",
+    "allocations": "times that memory was asked for",
+    "allocated_bytes": "what the allocator took for them, its rounding included",
+    "span": "the innermost span of the program's around it on its thread; null: none",
+    "frees": "times that memory was given back",
+    "freed_bytes": "what was given back there, wherever it was allocated",
+    "pool_bytes": "what the allocator held of the device, in use or not; null: not told",
     "start_ns": "UTC, or fleet time",
     "sent": "requests",
     "answered": "of them",

@@ -8,18 +8,14 @@ import itself is noticed.
 from __future__ import annotations
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import json
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
+from xprof_py.imports import after_import
 from xprof_py.injection import XLA_RANGES_VARIABLE
 from xprof_py.session import capture, collects, end_open_capture, try_xla_now
 
@@ -48,7 +44,7 @@ def open_capture(text: str, again: bool = False) -> None:
         # Then the devices are XLA's profiler's, which names their operations only while XLA's ranges are its own. XLA
         # asks for a domain once, when it is loaded, which is later than this.
         os.environ.setdefault(XLA_RANGES_VARIABLE, "0")
-    _after_import("jax", try_xla_now)
+    after_import("jax", try_xla_now)
     _end_on_sigterm()
 
 
@@ -71,52 +67,3 @@ def _end_on_sigterm() -> None:
 
     with contextlib.suppress(ValueError, OSError):
         signal.signal(signal.SIGTERM, end)
-
-
-def _after_import(name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` when the top-level module ``name`` has been imported; at once where it is already there."""
-    if name in sys.modules:
-        then()
-    else:
-        sys.meta_path.insert(0, _Watch(name, then))
-
-
-class _Watch:
-    """Finds one module as the finders behind it do, once, and notices the end of its import."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        if name != self._name:
-            return None
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Noticed(spec, self._then)  # type: ignore[assignment]
-        return spec
-
-
-class _Noticed:
-    """A loader around another one, gone from the module again before that runs."""
-
-    def __init__(self, spec: ModuleSpec, then: Callable[[], None]) -> None:
-        self._spec = spec
-        self._loader: Any = spec.loader
-        self._then = then
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._spec.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        # Only noticing may fail here, never the import.
-        with contextlib.suppress(Exception):
-            self._then()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)

@@ -22,6 +22,7 @@ from xprof_py.collectors.hlo_modules import HloModules
 from xprof_py.collectors.host import HostRecorder
 from xprof_py.collectors.monitoring import CompileListener
 from xprof_py.collectors.pjrt import PjrtProfiler, loaded_plugins
+from xprof_py.collectors.torch_profiler import TorchProfiler
 from xprof_py.collectors.xla import XlaError, XlaProfiler, XlaResult
 from xprof_py.config import Settings
 from xprof_py.messages import warn
@@ -59,6 +60,7 @@ class Recording:
         self._compiles = CompileListener(self._compiled)
         self._programs = HloModules()
         self._cuda = CudaCollector(settings)
+        self._torch = TorchProfiler(folder.torch_trace, self._lend_cuda, self._take_cuda_back)
         self._xla: XlaProfiler | PjrtProfiler = XlaProfiler(folder.session, settings.host_tracer_level)
         self._threads: set[int] = set()
         self._marked_early = -1
@@ -135,6 +137,7 @@ class Recording:
             self._begin_compiles()
             if self._host.running:
                 self._side.start()
+                self._torch.start()
             self._begin_cuda()
             self.try_xla()
             self.document["overhead"]["start_s"] = round(time.perf_counter() - began, 6)
@@ -204,18 +207,30 @@ class Recording:
         if text:
             self.say(text)
 
+    def _lend_cuda(self) -> None:
+        """Before PyTorch's profiler takes the GPUs: CUPTI serves one at a time."""
+        with self._lock:
+            if self.state == "recording":
+                for text in self._cuda.lend("torch.profiler", clock_pair):
+                    self.say(text)
+                self._collectors["cuda"] = self._cuda.entry
+
+    def _take_cuda_back(self) -> None:
+        with self._lock:
+            if self.state == "recording":
+                self._told_by_cuda(self._cuda.take_back(self._xla_has_devices(), clock_pair))
+
     def _xla_has_devices(self) -> bool:
         return self._xla.running and self._xla.has_devices
 
     def _end_cuda(self) -> None:
         self._cuda.pending = False
-        if not self._cuda.running:
-            return
-        self._cuda.entry["stop"] = clock_pair()
-        totals, said = self._cuda.stop()
-        self.document["overhead"]["cuda"] = totals
-        for text in said:
-            self.say(text)
+        if self._cuda.running:
+            self._cuda.entry["stop"] = clock_pair()
+            for text in self._cuda.stop():
+                self.say(text)
+        if self._cuda.totals:
+            self.document["overhead"]["cuda"] = self._cuda.totals
 
     def _start_xla(self) -> None:
         fence.prepare()
@@ -284,6 +299,7 @@ class Recording:
     def _thread_seen(self, tid: int) -> None:
         """Called by the recorder at each thread's first event, on that thread."""
         self._threads.add(tid)
+        self._side.thread_seen()
         if self._xla.running and tid != self._marked_early:
             self._xla.mark_thread(tid)
 
@@ -397,6 +413,7 @@ class Recording:
         self.when_xla_is_due = None
         self._xla_pending = self._cuda.pending = self._cuda.running = False
         self._compiles.mute()
+        self._torch.mute()
         self._side.abandon()
         self._done.set()
 
@@ -404,6 +421,7 @@ class Recording:
         if not self._host.running:
             return
         self._side.stop()
+        self._collectors["torch"] = self._torch.stop()
         self._end_cuda()
         try:
             self._host_totals = self._host.stop(RECORDER_STOP_TIMEOUT_S)
@@ -458,6 +476,8 @@ class Recording:
             self.document.update(identity(self.folder, rank))
             if "shard" in self.document["files"]:
                 self.document["files"]["shard"] = self.folder.shard_name
+            if traces := self.folder.torch_traces():
+                self.document["files"]["torch"] = traces
 
     def _end_xla(self, state: str) -> None:
         """Stop XLA's profiler, if it runs, and write its profile; ``state``: of the run file meanwhile. Takes long."""

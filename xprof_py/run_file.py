@@ -36,7 +36,13 @@ Fields (JSON; absent or null where nothing is known):
                                 left_out (past the limit). xla.plugin: the PJRT plugin {path, major, minor} whose
                                 profiler it was, absent where JAX's was. power: period_ms, devices [{index (NVML's),
                                 ordinal (CUDA's, null: not certain), uuid, name, power_limit_mw, lost}]
-    files                       shard, xplane, programs: names below RUN
+                                cuda.lent: [{to, start, stop}], times in which another profiler of the program had CUPTI
+                                (stop null: to the end); cuda.why beside used: why it was not taken back.
+                                torch: traces that torch.profiler exported [{path, bytes, copied, why}], failed (hooks
+                                that raised), copy_s. cupy_memory: threads (hooked), allocations, frees, not_recorded
+                                (past their part of the budget), failed, corrected (by the pool's own figure),
+                                several_pools (devices with more than one)
+    files                       shard, xplane, programs: names below RUN; torch: a list of them
     overhead                    start_s, stop_s: time the program waited (stop_s with drain_s, the part that waited for
                                 its own device work); finish_s: time behind it; drain_arrays, drain_fenced; spans;
                                 recorder: the recorder's totals; stacks: the stack sampler's: looks, samples,

@@ -3,6 +3,7 @@
     RUN/run/<rank>-<pid>.json                       the run file
     RUN/shards/<rank>-<pid>.xpr                     the recorder's shard
     RUN/programs/<rank>-<pid>.hlo.pb                compiled programs, where GPUs were recorded without XLA's profiler
+    RUN/torch/<rank>-<pid>-<n>.pt.trace.json[.gz]   traces that PyTorch's profiler exported in the capture
     RUN/plugins/profile/<session>/<rank>.xplane.pb  XLA's profile
     RUN/snapshots/<name>/                           a flight recorder's snapshots, each with a run file and a shard
 
@@ -65,6 +66,14 @@ class RunFolder:
     def programs_name(self) -> str:
         return f"programs/{self._label}-{self.pid}.hlo.pb"
 
+    def torch_trace(self, number: int, suffix: str) -> Path:
+        """Where the copy of a trace of PyTorch's profiler belongs while recording."""
+        return self.root / "torch" / f"{self._label}-{self.pid}-{number}{suffix}"
+
+    def torch_traces(self) -> list[str]:
+        """Names below RUN of the copies that are there."""
+        return sorted(f"torch/{path.name}" for path in (self.root / "torch").glob(f"{self._label}-{self.pid}-*"))
+
     @property
     def run_file_name(self) -> str:
         return f"run/{self._label}-{self.pid}.json"
@@ -96,15 +105,17 @@ class RunFolder:
 
     def settle(self, rank: Rank) -> None:
         """Take the final rank; renames the shard and the run file where their names said something else."""
-        shard, run_file = self.shard_name, self.run_file_name
+        shard, run_file, traces = self.shard_name, self.run_file_name, self.torch_traces()
+        before = f"torch/{self._label}-"
         if rank.label(self.pid) == self._label:
             return
         self._take_label(rank)
-        moved = (
+        moved = [
             (shard, self.shard_name),
             (f"{shard}.rings", f"{self.shard_name}.rings"),
             (run_file, self.run_file_name),
-        )
+            *((name, f"torch/{self._label}-{name.removeprefix(before)}") for name in traces),
+        ]
         for old, new in moved:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.root / old, self.root / new)
@@ -168,7 +179,7 @@ class RunFolder:
         """Copy what was recorded in TMPDIR to RUN, the run file last, and remove the copy here. Raises OSError."""
         if not self.staged:
             return
-        names = [self.shard_name, self.xplane_name, self.programs_name]
+        names = [self.shard_name, self.xplane_name, self.programs_name, *self.torch_traces()]
         names += [str(p.relative_to(self.root)) for p in sorted(self.root.glob("snapshots/**/*")) if p.is_file()]
         names.append(self.run_file_name)
         for name in names:
@@ -218,11 +229,12 @@ class RunFolder:
             )
         for name, document in others:
             files = document.get("files")
-            for file in files.values() if isinstance(files, dict) else ():
+            named = list(files.values()) if isinstance(files, dict) else []
+            for file in [*named, *(trace for traces in named if isinstance(traces, list) for trace in traces)]:
                 # A run file is a file like any other: it does not get to name what lies outside RUN.
                 if (
                     isinstance(file, str)
-                    and file.startswith(("shards/", "programs/", "plugins/profile/"))
+                    and file.startswith(("shards/", "programs/", "torch/", "plugins/profile/"))
                     and ".." not in file
                 ):
                     self.place.remove(file)

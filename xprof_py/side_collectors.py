@@ -1,5 +1,5 @@
 """Collectors that run beside the recorder, whatever the program computes with: collections of garbage, sampled stacks,
-power, and exchanges of time stamps with other hosts.
+power, CuPy's memory, and exchanges of time stamps with other hosts.
 
 Each costs the recording itself alone: one that cannot start, or does not stop, is said and left out.
 """
@@ -10,6 +10,7 @@ import os
 from typing import Any, Protocol
 
 from xprof_py.collectors.clock_probe import ClockProber, complaints
+from xprof_py.collectors.cupy_memory import CupyMemory
 from xprof_py.collectors.gc_pauses import GcPauses
 from xprof_py.collectors.power import PowerSampler
 from xprof_py.collectors.stacks import StackSampler
@@ -38,7 +39,9 @@ class SideCollectors:
         self._stacks = StackSampler()
         self._power = PowerSampler()
         self._prober = ClockProber()
-        self._about["gc"] = {"used": False, "why": "not started"}
+        self._cupy = CupyMemory(None if document["capture"].get("seconds") else settings.budget_bytes)
+        for name in ("gc", "cupy_memory"):
+            self._about[name] = {"used": False, "why": "not started"}
         for name in ("stacks", "power", "probe"):
             off = getattr(settings, name) is False
             self._about[name] = {"used": False, "why": "switched off" if off else "not started"}
@@ -52,6 +55,7 @@ class SideCollectors:
         """Start what is wanted and can be."""
         self._gc.start()
         self._about["gc"] = {"used": True}
+        self._cupy.start()
         self._begin_stacks()
         self._begin_power()
         self._begin_probe()
@@ -59,6 +63,7 @@ class SideCollectors:
     def stop(self) -> None:
         """Stop what runs."""
         self._end_gc()
+        self._end_cupy()
         self._end_stacks()
         self._end_power()
         self._end_probe()
@@ -66,6 +71,11 @@ class SideCollectors:
     def abandon(self) -> None:
         """In a forked child, which has no threads of ours."""
         self._gc.stop()
+        self._cupy.mute()
+
+    def thread_seen(self) -> None:
+        """At a thread's first event, on that thread."""
+        self._cupy.hook_thread()
 
     def _begin_stacks(self) -> None:
         if self._settings.stacks is False:
@@ -108,6 +118,12 @@ class SideCollectors:
             self._about["gc"].update(
                 pauses=self._gc.pauses, recorded=self._gc.recorded, pause_s=round(self._gc.pause_ns / 1e9, 6)
             )
+
+    def _end_cupy(self) -> None:
+        self._about["cupy_memory"] = about = self._cupy.stop()
+        if about.get("not_recorded"):
+            left_out = about["not_recorded"]
+            self._say(f"{left_out} allocations of CuPy are not recorded: they had their part of the budget", "info")
 
     def _end_stacks(self) -> None:
         if not self._stacks.running:

@@ -517,6 +517,7 @@ static bool prepare(const struct xpr_cupti_options *options) {
         snprintf(why, XPR_CUPTI_WHY_BYTES, "out of memory");
         return false;
     }
+    if (!options->only_check) xpr_collector_begins(s.capture);
     return true;
 }
 

@@ -13,7 +13,7 @@ static struct {
     struct xpr_device_batch *spare; /* with the memory that they had: pages of new memory cost more than what goes into them */
     unsigned spares;
     uint64_t waiting_bytes, dropped;
-    struct xpr_collector_record totals;
+    struct xpr_collector_record totals, earlier; /* of the session that runs or ran last, and of those before it */
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &queue.first};
 
 enum { MAX_SPARES = 32, MAX_SPARE_BYTES = 4 << 20, WAKE_BYTES = 8 << 20 };
@@ -77,6 +77,17 @@ static void release(void) {
     queue.last = &queue.first;
     queue.waiting_bytes = queue.dropped = 0;
     queue.open = queue.has_totals = false;
+    queue.earlier = (struct xpr_collector_record){0};
+}
+
+static void add_counts(struct xpr_collector_record *to, const struct xpr_collector_record *more) {
+    to->dropped_source += more->dropped_source;
+    to->dropped_buffers += more->dropped_buffers;
+    to->dropped_error += more->dropped_error;
+    to->unknown_kinds += more->unknown_kinds;
+    to->clamped += more->clamped;
+    to->buffers += more->buffers;
+    to->cpu_ns += more->cpu_ns;
 }
 
 void xpr_device_records_reset(void) {
@@ -120,6 +131,15 @@ void xpr_add_device_batch(uint32_t capture, struct xpr_device_batch *batch) {
     if (filling) xpr_recorder_wake();
 }
 
+void xpr_collector_begins(uint32_t capture) {
+    pthread_mutex_lock(&queue.lock);
+    if (queue.open && queue.capture == capture && queue.has_totals) {
+        add_counts(&queue.earlier, &queue.totals);
+        queue.totals = (struct xpr_collector_record){.version = queue.totals.version, .shared = queue.totals.shared};
+    }
+    pthread_mutex_unlock(&queue.lock);
+}
+
 void xpr_set_collector_totals(uint32_t capture, const struct xpr_collector_record *totals) {
     pthread_mutex_lock(&queue.lock);
     if (queue.open && queue.capture == capture) {
@@ -133,6 +153,7 @@ bool xpr_collector_totals(struct xpr_collector_record *totals) {
     pthread_mutex_lock(&queue.lock);
     bool found = queue.has_totals;
     *totals = queue.totals;
+    add_counts(totals, &queue.earlier);
     totals->dropped_error += queue.dropped;
     pthread_mutex_unlock(&queue.lock);
     return found;

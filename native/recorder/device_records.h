@@ -36,7 +36,9 @@ uint32_t xpr_device_records_capture(void);
 /* Takes the batch over, also where it is dropped. */
 void xpr_add_device_batch(uint32_t capture, struct xpr_device_batch *batch);
 
-/* What the collector counted so far; `written` and the drops on the way are filled in later. */
+/* A session of the collector begins: what it counts is added to what earlier ones of the capture did. */
+void xpr_collector_begins(uint32_t capture);
+/* What the session counted so far; `written` and the drops on the way are filled in later. */
 void xpr_set_collector_totals(uint32_t capture, const struct xpr_collector_record *totals);
 /* With the records that were dropped here. False: no collector ran in this capture. */
 bool xpr_collector_totals(struct xpr_collector_record *totals);

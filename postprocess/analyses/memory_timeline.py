@@ -3,7 +3,8 @@
 Two kinds of rows, told apart by `basis`:
   allocator  what the device's allocator reported in the trace: `bytes` in use from `start_ps` until its next event at
              `end_ps`. Everything that it handed out is in it, from before the capture too. `peak_bytes` is the most
-             since the process started. `changed_bytes`: what this event allocated (above 0) or gave back.
+             since the process started, of CuPy's pools since the capture did. `changed_bytes`: what this event
+             allocated (above 0) or gave back. `pool_bytes`: what the pool held of the device, in use or not, if told.
   program    one run of a program: the bytes that the program holds while it runs (hlo/peak.py), its arguments included.
              What lives outside programs (other arrays, programs that wait) is not in it.
 An allocator of host memory has `host_memory` true. A trace of a CPU has no allocator events.
@@ -36,6 +37,7 @@ _SCHEMA = pa.schema(
         ("bytes", pa.int64()),
         ("changed_bytes", pa.int64()),
         ("peak_bytes", pa.int64()),
+        ("pool_bytes", pa.int64()),
     ]
 )
 _ORDER = [(name, "ascending") for name in ("host", "basis", "device", "start_ps", "end_ps", "program", "bytes")]
@@ -61,9 +63,14 @@ def finish(merged: pa.Table) -> dict[str, pa.Table]:
     return {"memory_timeline": ordered, "memory_allocators": _peaks(ordered)}
 
 
-def _allocators(profile: Profile) -> pa.Table:
+def has_allocators(profile: Profile) -> bool:
+    """Whether the trace may hold events of an allocator; cheap."""
     names = profile["events"]["name"].combine_chunks()
-    if not pc.any(pc.is_in(names.dictionary, pa.array([ALLOCATED, FREED]))).as_py():
+    return bool(pc.any(pc.is_in(names.dictionary, pa.array([ALLOCATED, FREED]))).as_py())
+
+
+def _allocators(profile: Profile) -> pa.Table:
+    if not has_allocators(profile):
         return _SCHEMA.empty_table()
     events = Events.of(profile)
     rows = events.rows_named(ALLOCATED, FREED)
@@ -74,6 +81,7 @@ def _allocators(profile: Profile) -> pa.Table:
         events.argument_of(key, rows)[1]
         for key in ("allocator_name", "bytes_allocated", "peak_bytes_in_use", "allocation_bytes")
     )
+    pooled, held = events.argument_of("pool_bytes", rows)
     start_ps = events.start_ps[rows]
     last = np.append(of[1:] != of[:-1], True) if len(rows) else np.zeros(0, np.bool_)
     end_ps = np.where(last, max(profile.capture_end_ps, int(start_ps.max(initial=0))), np.append(start_ps[1:], 0))
@@ -89,6 +97,7 @@ def _allocators(profile: Profile) -> pa.Table:
         bytes=in_use,
         changed_bytes=np.where(freed, -size, size),
         peak_bytes=most,
+        pool_bytes=pa.array(held, mask=~pooled),
     )
 
 

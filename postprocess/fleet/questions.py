@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from xprof_py.postprocess.analyses import (
+    allocations,
     breakdown,
     code_findings,
     communication,
@@ -88,6 +89,9 @@ QUESTIONS: dict[str, Question] = {
     "op_steps": Question(op_steps.partial, op_steps.merge, lambda t, _: {"op_steps": op_steps.finish(t)}),
     "program_memory": Question(program_memory.partial, program_memory.merge, lambda t, _: program_memory.finish(t)),
     "memory_timeline": Question(memory_timeline.partial, memory_timeline.merge, lambda t, _: memory_timeline.finish(t)),
+    "allocations": Question(
+        allocations.partial, allocations.merge, lambda t, _: {"allocations": allocations.finish(t)}
+    ),
     "code_findings": Question(
         code_findings.partial, code_findings.merge, lambda t, phases: {"code_findings": code_findings.finish(t, phases)}
     ),

@@ -1,4 +1,4 @@
-"""Which lines are one thread: a shard knows the kernel's thread id, an XSpace line does not.
+"""Which lines are one thread: a shard and PyTorch's trace beside it know the kernel's thread id, an XSpace does not.
 
 Our recorder leaves events with the thread id in XLA's trace (step markers, one marker at a thread's first event); each
 links its line to the shard's line of that id. A line that nothing links is a thread of its own, unless another thread
@@ -21,10 +21,14 @@ def thread_of_line(profile: Profile, events: Events) -> Int64:
     lines = profile["lines"]
     thread = np.arange(lines.num_rows, dtype=np.int64)
     thread_id = integers(lines, "thread_id")
-    shard_line = {int(t): i for i, t in enumerate(thread_id) if t >= 0}
+    beside = np.array([source == "chrome_json" for source in lines["source"].to_pylist()] or np.zeros(0), np.bool_)
+    shard_line = {int(t): i for i, t in enumerate(thread_id) if t >= 0 and not beside[i]}
     marks, tids = _marks(events)
     pairs, first = np.unique(np.stack([events.line[marks], tids], axis=1), axis=0, return_index=True)
-    for line, tid in pairs[np.argsort(first)].tolist():
+    stated = [(line, int(thread_id[line])) for line in np.flatnonzero(beside & (thread_id >= 0)).tolist()]
+    for line, tid in stated:
+        shard_line.setdefault(tid, line)
+    for line, tid in [*pairs[np.argsort(first)].tolist(), *stated]:
         own = shard_line.get(tid)
         if own is not None and line != own:
             low = min(thread[line], thread[own])

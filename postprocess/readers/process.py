@@ -1,4 +1,4 @@
-"""The files of one process -> one Profile: XLA's trace and our shard on one time axis."""
+"""The files of one process -> one Profile: XLA's trace, our shard and PyTorch's traces on one time axis."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.kineto_beside import traces_named, with_kineto
 from xprof_py.postprocess.readers.nsys_steps import VARIABLE
 from xprof_py.postprocess.readers.range_steps import mark_step_ranges
 from xprof_py.postprocess.readers.run_file import losses, no_device_reason, read_run_file
@@ -68,7 +69,9 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
             profile = with_programs(profile, read_programs_file(source.programs))
         except BadInputError as error:
             failures.append(error)
-    rows = [
+    traces, not_there = traces_named(run, source.torch)
+    profile = with_kineto(profile, traces)
+    rows = not_there + [
         {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
         for e in failures
     ]

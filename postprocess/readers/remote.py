@@ -28,7 +28,7 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
 
 _FILES = ("xspace", "shard", "run_file", "programs", "trace", "saved")
-"""The fields of Source that name files."""
+"""The fields of Source that name one file each; `torch` names several."""
 
 
 def find_remote(urls: Sequence[str]) -> Sources:
@@ -71,17 +71,20 @@ def fetched(source: Source) -> Iterator[Fetched]:
     """The files of one process as local files for the length of the block. Raises BadInputError."""
     names: dict[str, Any] = {n: getattr(source, n) for n in _FILES if getattr(source, n) is not None}
     if not source.base:
-        yield Fetched(source.key, member=source.member, **names)
+        yield Fetched(source.key, member=source.member, torch=source.torch, **names)
         return
     folder = tempfile.mkdtemp(prefix="xprof_py-fetched-")
     try:
-        local: dict[str, Any] = {}
-        for name, path in names.items():
-            url = f"{source.base}/{path}"
-            local[name] = Path(folder, path)
-            local[name].parent.mkdir(parents=True, exist_ok=True)
+
+        def copied(path: Path) -> Path:
+            url, local = f"{source.base}/{path}", Path(folder, path)
+            local.parent.mkdir(parents=True, exist_ok=True)
             files, inside = file_system(url)
-            _said(url, files.get_file, inside, str(local[name]))
+            _said(url, files.get_file, inside, str(local))
+            return local
+
+        local: dict[str, Any] = {name: copied(path) for name, path in names.items()}
+        local["torch"] = tuple(map(copied, source.torch))
         here = Fetched(source.key, **local, member=source.member, replaced=(folder, source.base))
         try:
             yield here
@@ -155,7 +158,8 @@ def _said(url: str, ask: Callable[..., Any], *arguments: Any, **options: Any) ->
 
 def _relative(source: Source, root: Path, base: str) -> Source:
     moved = {n: getattr(source, n) for n in _FILES}
-    return replace(source, base=base, **{n: p and p.relative_to(root) for n, p in moved.items()})
+    moved = {n: p and p.relative_to(root) for n, p in moved.items()}
+    return replace(source, base=base, **moved, torch=tuple(p.relative_to(root) for p in source.torch))
 
 
 def _text(value: Any, old: str, new: str) -> Any:

@@ -31,7 +31,8 @@ _SKIPPED_FOLDERS = frozenset({"analysis", ".git", "__pycache__"})
 class Source:
     """The files of one process. At least one of ``xspace`` and ``shard`` is there, or one of these alone:
 
-    ``programs``: compiled programs that the capture stored, beside a shard.
+    ``programs``: compiled programs that the capture stored, beside a shard. ``torch``: traces of PyTorch's profiler,
+    likewise.
     ``trace``: a trace in JSON, or the archive that holds it as ``member``; or an export of Nsight Systems, of which
     ``member`` is the process id where it has several. ``saved``: the `profile.json` of a saved Profile.
     """
@@ -41,6 +42,7 @@ class Source:
     shard: Path | None = None
     run_file: Path | None = None
     programs: Path | None = None
+    torch: tuple[Path, ...] = ()
     trace: Path | None = None
     member: str = ""
     saved: Path | None = None
@@ -50,7 +52,8 @@ class Source:
 
     def paths(self) -> list[Path]:
         """The files that hold the profile."""
-        return [path for path in (self.xspace, self.shard, self.trace, self.saved) if path is not None]
+        found = [path for path in (self.xspace, self.shard, self.trace, self.saved) if path is not None]
+        return [*found, *self.torch]
 
 
 @dataclass
@@ -208,7 +211,15 @@ def _run_folder(root: Path) -> Sources:
     run_files = sorted((root / "run").glob("*.json"))
     processes, repeated = _newest_of_each_rank(_pair(files, run_files))
     programs = {f.name.removesuffix(PROGRAMS_SUFFIX): f for f in (root / "programs").glob(f"*{PROGRAMS_SUFFIX}")}
-    processes = [replace(source, programs=programs.get(source.key)) for source in processes]
+    traces = [file for file in sorted((root / "torch").glob("*")) if file.name.endswith(TRACE_SUFFIXES[:2])]
+    processes = [
+        replace(
+            source,
+            programs=programs.get(source.key),
+            torch=tuple(t for t in traces if t.name.rsplit("-", 1)[0] == source.key),
+        )
+        for source in processes
+    ]
     diagnostics += repeated
     if not processes:
         raise BadInputError(str(root), "", "the run folder holds no profile: neither a shard nor an XSpace")

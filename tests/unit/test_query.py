@@ -97,6 +97,7 @@ def test_every_example_of_the_page_runs_and_most_have_an_answer(outs: dict[str, 
                     answered.add(name)
     # No capture here has a prober, a GPU, an allocator's events, a straggler, spans of its own, findings in its code.
     assert set(table_pages.ABOUT) - answered <= {
+        "allocations",
         "clock_samples",
         "network",
         "memory_allocators",
@@ -142,7 +143,7 @@ def test_a_run_is_analysed_and_a_stale_analysis_made_again(
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("select * from stepz", "Tables: breakdown, clock_map"),
+        ("select * from stepz", "Tables: allocations, breakdown"),
         ("select nummer from steps", 'Candidate bindings: "number"'),
         ("selec 1", "syntax error"),
         ("select 1; select 2", "one SELECT"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,13 +158,17 @@ def unavailable() -> str | None:
 class CudaCollector:
     """Decides, starts and stops; the recorder runs before and after. Its owner calls one method at a time.
 
-    ``pending``: whether it may still start; ``entry``: what the run file says of it.
+    ``pending``: whether it may still start; ``entry``: what the run file says of it. It may be lent to another profiler
+    of the program's own, and be one session before that and one after it; ``totals`` are of all sessions that ended.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.running = False
         self.pending = settings.cuda is not False
+        self.totals: dict[str, Any] = {}
+        self._lent: list[dict[str, Any]] = []
+        self._is_lent = self._goes_on = False
         self.entry: dict[str, Any] = {"used": False, "why": "not started" if self.pending else "switched off"}
 
     @property
@@ -183,7 +187,7 @@ class CudaCollector:
 
         Returns what a person should know: that it was to start and could not.
         """
-        if not self.pending:
+        if not self.pending or self._is_lent:
             return None
         settings = self._settings
         decision = decide_here(settings.cuda, settings.backend, settings.xla, os.environ)
@@ -205,21 +209,53 @@ class CudaCollector:
             return self._give_up(report["why"], True)
         self.pending, self.running = False, True
         about = ("library", "version", "shared", "holder", "os_threads", "clock_offset_ns", "clock_width_ns", "notes")
-        self.entry = {"used": True, "chosen": decision.why, **{name: report[name] for name in about}}
+        fresh = {"used": True, "chosen": decision.why, **{name: report[name] for name in about}}
+        self.entry = {**self.entry, **fresh} if self._lent else fresh
+        self.entry.pop("why", None)
         return None
 
     def _give_up(self, why: str, loud: bool) -> str | None:
         self.pending = False
+        if self._goes_on:
+            self.entry["why"] = why
+            return f"what the GPUs did after {self._lent[-1]['to']} is not recorded: {why}"
         self.entry = {"used": False, "why": why}
         return f"what the GPUs did is not recorded: {why}" if loud else None
 
-    def stop(self) -> tuple[dict[str, Any], list[str]]:
-        """End the collection; at most STOP_TIMEOUT_S. Returns the totals and what a person should know, in words."""
+    def lend(self, to: str, now: Callable[[], dict[str, int]]) -> list[str]:
+        """Let another profiler of this process have CUPTI, until :meth:`take_back`; ``now``: the run file's clock pair.
+
+        Returns what a person should know.
+        """
+        if self._is_lent or not (self.running or self.pending):
+            return []
+        said: list[str] = []
+        self._goes_on = self._goes_on or self.running
+        if self.running:
+            said = self.stop()
+        self._is_lent = True
+        self._lent.append({"to": to, "start": now(), "stop": None})
+        self.entry["lent"] = self._lent
+        return said
+
+    def take_back(self, xla_has_devices: bool, now: Callable[[], dict[str, int]]) -> str | None:
+        """The other profiler has ended: as :meth:`try_start`."""
+        if not self._is_lent:
+            return None
+        self._is_lent, self.pending = False, True
+        self._lent[-1]["stop"] = now()
+        return self.try_start(xla_has_devices)
+
+    def stop(self) -> list[str]:
+        """End the collection; at most STOP_TIMEOUT_S. Returns what a person should know, in words."""
         self.running = False
         report = _native.cupti_stop(STOP_TIMEOUT_S)
         if not report["ended"]:
-            return {"ended": False}, [f"device activity is incomplete: {report['why']} ({STOP_TIMEOUT_S:g} s)"]
-        return {name: report[name] for name in _TOTALS}, complaints(report)
+            self.totals["ended"] = False
+            return [f"device activity is incomplete: {report['why']} ({STOP_TIMEOUT_S:g} s)"]
+        for name in _TOTALS:
+            self.totals[name] = self.totals.get(name, 0) + report[name]
+        return complaints(report)
 
 
 def complaints(report: Mapping[str, Any]) -> list[str]:
