@@ -177,6 +177,8 @@ static void add_losses(struct xpr_capture *c, struct seen *seen, size_t n, bool 
         uint64_t drops = losses.dropped_ring + losses.dropped_budget + losses.dropped_error;
         bool ends = all || (seen[i].dead && !c->flight.window_ns);
         if (!ends && drops == seen[i].log->reported_drops) continue;
+        /* Past the budget everything is dropped: what a killed process had lost by then is told to within a half. */
+        if (!ends && c->over_budget && drops < 2 * seen[i].log->reported_drops) continue;
         struct xpr_losses_record *record = xpr_bytes_add(&records, sizeof losses);
         if (!record) break;
         *record = losses;

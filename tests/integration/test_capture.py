@@ -498,6 +498,24 @@ def test_the_budget_of_the_shard_holds_and_is_said(program):
     assert "were dropped" in outcome.stderr
 
 
+def test_the_budget_holds_however_long_spans_go_on_being_dropped(program):
+    outcome = program(
+        """
+        import sys, time
+        from xprof_py import capture, trace
+        with capture(sys.argv[1], budget_bytes=1 << 16):
+            for _ in range(100):
+                for _ in range(200):
+                    with trace("again"):
+                        pass
+                time.sleep(0.03)
+        """
+    )
+    document = outcome.document()
+    assert (outcome.run / document["files"]["shard"]).stat().st_size <= (1 << 16) + 2048
+    assert document["overhead"]["recorder"]["dropped"] > 10_000
+
+
 def test_hooks_are_gone_after_a_capture(tmp_path):
     with capture(tmp_path / "r", steps=(1, 2)), step(5):
         pass
