@@ -55,7 +55,8 @@ def _end_on_sigterm() -> None:
     pid = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        # It may come twice: to the whole group, and passed on by `xprof-py run`.
+        signal.signal(number, signal.SIG_IGN)
         try:
             if os.getpid() == pid:
                 # Not here: what this interrupted may hold a lock that ending needs, and is not going on meanwhile.
@@ -63,6 +64,7 @@ def _end_on_sigterm() -> None:
                 ending.start()
                 ending.join(SIGTERM_PATIENCE_S)
         finally:
+            signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
     with contextlib.suppress(ValueError, OSError):

@@ -207,7 +207,10 @@ static __attribute__((noinline)) void begin_recorded(xpr_span *span, uint32_t ge
 }
 
 static inline __attribute__((always_inline)) void enter(xpr_span *span) {
-    if (__builtin_expect(span->kind == XPR_STEP, 0) && xpr_step_listener) xpr_call_step_listener("enter", span);
+    if (__builtin_expect(span->kind == XPR_STEP, 0) && (xpr_step_listener || xpr_recording())) {
+        if (!PyLong_CheckExact(span->values[0])) xpr_settle_number(span);
+        if (xpr_step_listener) xpr_call_step_listener("enter", span);
+    }
     uint32_t generation = xpr_recording();
     if (__builtin_expect(++span->depth > 1, 0)) {
         /* Which of several exits belongs to which entry cannot be told, so none of them is recorded. */
@@ -482,7 +485,8 @@ PyDoc_STRVAR(trace_doc,
              "While nothing records, name and arguments are kept unread and nothing raises.");
 PyDoc_STRVAR(step_doc,
              "step(number, /, *, name='train', **args)\n--\n\n"
-             "One training or inference step; a context manager. ``number`` becomes the argument ``step_num``. Of this process's\n"
+             "One training or inference step; a context manager. ``number``, an int, becomes the argument ``step_num``; of an array\n"
+             "that its device still computes nothing is asked: such steps are counted, with a warning. Of this process's\n"
              "part of the step, ``tokens=`` give tokens per second and ``model_flops=`` the model flops utilisation (MFU).");
 
 PyTypeObject xpr_trace_type = {

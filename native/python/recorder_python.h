@@ -82,6 +82,9 @@ static inline PyObject *xpr_name_of(const xpr_span *span) { return span->name ? 
 unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint64_t word, uint32_t generation);
 /* The schema of a span's only argument, 0: it cannot be recorded, and is counted. */
 uint16_t xpr_encode_only(const xpr_span *span, uint32_t generation, uint64_t *value);
+/* Makes the number of a step that was given something else than an int one: what it says without being waited for, else one more than
+ * the last such step's, which is said once in a capture. Runs the program's code. */
+void xpr_settle_number(xpr_span *step);
 /* The number of a step and the schema of an event that holds it alone; 0: it is no integer, or has more than one digit. */
 uint16_t xpr_step_number(const xpr_span *step, uint32_t generation, uint64_t *number);
 void xpr_forget_names(void);

@@ -4,6 +4,9 @@
  * these. Anything else is recorded as the text "<type name>": its repr could be large, slow, or wait for a device. */
 #include "recorder_python.h"
 
+#include <limits.h>
+#include <math.h>
+
 enum { SCHEMA_CACHE = 512, CACHED_TEXT_BYTES = 256 };
 
 struct xpr_known_name xpr_known_names[XPR_KNOWN_NAMES];
@@ -253,6 +256,56 @@ unsigned xpr_encode(struct xpr_event *slots, const xpr_span *span, uint64_t word
     /* The word counts one slot already. */
     set_words(slots, slots->start, slots->duration, (word + ((uint64_t)(used - 1) << 40)) | (uint64_t)schema << 48, bits[0]);
     return used;
+}
+
+/* Whether asking for the value would wait: an array of JAX that its device has not computed yet. */
+static bool is_awaited(PyObject *value) {
+    PyObject *ready = PyObject_HasAttrString(value, "is_ready") ? PyObject_CallMethod(value, "is_ready", NULL) : NULL;
+    bool awaited = ready == Py_False;
+    Py_XDECREF(ready);
+    PyErr_Clear();
+    return awaited;
+}
+
+static void say_that_steps_are_counted(PyObject *value) {
+    static uint32_t said_in = UINT32_MAX; /* the capture */
+    if (said_in == xpr_recording()) return;
+    said_in = xpr_recording();
+    PyObject *messages = PyImport_ImportModule("xprof_py.messages");
+    PyObject *text = PyUnicode_FromFormat(
+        "step() was given a %s whose number is not known without waiting for it, or is none: such steps are numbered one more than "
+        "the last. Give it an int",
+        Py_TYPE(value)->tp_name);
+    PyObject *done = messages && text ? PyObject_CallMethod(messages, "warn", "O", text) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(text);
+    Py_XDECREF(messages);
+    PyErr_Clear();
+}
+
+void xpr_settle_number(xpr_span *step) {
+    static long long last = -1;
+    PyObject *given = step->values[0], *number = NULL;
+    if (PyFloat_Check(given)) {
+        double value = PyFloat_AS_DOUBLE(given);
+        if (value == floor(value)) number = PyLong_FromDouble(value);
+    } else if (PyIndex_Check(given) && !is_awaited(given)) {
+        number = PyNumber_Index(given);
+    }
+    PyErr_Clear();
+    if (!number) {
+        say_that_steps_are_counted(given);
+        number = PyLong_FromLongLong(last + 1);
+        if (!number) { /* no memory: as it was given */
+            PyErr_Clear();
+            return;
+        }
+    }
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (!overflow && value < LLONG_MAX) last = value;
+    step->values[0] = number;
+    Py_DECREF(given);
 }
 
 uint16_t xpr_step_number(const xpr_span *step, uint32_t generation, uint64_t *number) {

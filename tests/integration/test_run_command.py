@@ -143,6 +143,36 @@ def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path, number: sig
     assert documents(tmp_path / "r")[0]["state"] == "finished"
 
 
+def test_a_group_s_sigterm_comes_twice_and_ends_the_recording_once(tmp_path: Path) -> None:
+    """Schedulers and `timeout` signal the group; the command passes its own on as well."""
+    program = """
+    import signal, time
+    from xprof_py import recording, trace
+    stop = recording.Recording.stop
+    def slowly(*args, **kwargs):  # so that the second one comes in the middle
+        time.sleep(0.5)
+        return stop(*args, **kwargs)
+    recording.Recording.stop = slowly
+    with trace("before"): pass
+    print("ready", flush=True)
+    time.sleep(30)
+    """
+    with subprocess.Popen(
+        command(tmp_path / "r", program=program),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ(),
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert documents(tmp_path / "r")[0]["state"] == "finished"
+    assert "before" in names(tmp_path / "r")
+
+
 def test_workers_of_a_recorded_process_are_its_own_affair(tmp_path: Path) -> None:
     program = """
     import multiprocessing, os, subprocess, sys

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,11 +20,26 @@ import pytest
 
 from xprof_py import _native
 from xprof_py.annotations import checkpoint, counter, input_wait, mark, step, trace
+from xprof_py.errors import XprofPyWarning
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.schema import ArgKind, Kind
 
 Stop = Callable[[], tuple[Profile, dict[str, Any]]]
+
+
+class _Computed:
+    """An array of JAX, as far as a step's number asks: what it says, and whether that must be waited for."""
+
+    def __init__(self, number: int, ready: bool) -> None:
+        self.number, self.ready, self.asked = number, ready, 0
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def __index__(self) -> int:
+        self.asked += 1
+        return self.number
 
 
 @pytest.fixture
@@ -185,9 +201,9 @@ def test_more_arguments_than_fit_are_counted(stop: Stop) -> None:
 
 
 def test_a_name_that_is_no_text_is_recorded_as_its_type(stop: Stop) -> None:
-    with trace(3.5), step("x", name=None):  # type: ignore[arg-type, call-overload]
+    with trace(3.5), step(4, name=None):  # type: ignore[arg-type, call-overload]
         pass
-    assert rows(stop()[0]) == [("<float>", Kind.SPAN, {}), ("<NoneType>", Kind.STEP, {"step_num": "x"})]
+    assert rows(stop()[0]) == [("<float>", Kind.SPAN, {}), ("<NoneType>", Kind.STEP, {"step_num": 4})]
 
 
 def test_names_are_counted_past_their_limit(stop: Stop) -> None:
@@ -368,3 +384,18 @@ assert sys.getprofile() is None and sys.gettrace() is None
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_step_s_number_is_what_it_says_without_being_waited_for(stop: Stop) -> None:
+    ready, awaited = _Computed(41, ready=True), _Computed(99, ready=False)
+    given: list[Any] = [5.0, np.int64(7), True, 2**40, ready, awaited, awaited, "9", None, 2.5, np.array([1, 2])]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in given:
+            with step(number):
+                pass
+    assert [one.category for one in said] == [XprofPyWarning]
+    profile, _ = stop()
+    numbers = [found["step_num"] for _, kind, found in rows(profile) if kind is Kind.STEP]
+    assert numbers == [5, 7, 1, 2**40, 41, 42, 43, 44, 45, 46, 47]
+    assert (ready.asked, awaited.asked) == (1, 0)

@@ -191,8 +191,8 @@ def _say_what_next(run_folder: str, code: int) -> None:
     if not found:
         if code not in (_NOT_FOUND, _NOT_EXECUTABLE):
             print(
-                f"xprof-py: nothing was recorded in {shown}: no Python process of the command could import xprof_py. "
-                "Python with -I, -E or -S and programs that clear PYTHONPATH cannot be recorded",
+                f"xprof-py: nothing was recorded in {shown}. Where no process above says why, none of Python came by: "
+                "it runs none, or with -I, -E or -S, or clears PYTHONPATH",
                 file=sys.stderr,
             )
         return
