@@ -53,12 +53,15 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
         except BadInputError as error:
             failures.append(error)
     parts: list[Profile] = []
+    shard_events: int | None = None
     space: Callable[[Path], Profile] = partial(read_xspace, workers=workers)
     for path, read in ((source.xspace, space), (source.shard, read_shard)):
         if path is None:
             continue
         try:
             parts.append(read(path))
+            if path == source.shard:
+                shard_events = parts[-1]["events"].num_rows
         except BadInputError as error:
             failures.append(error)
     if not parts:
@@ -77,7 +80,8 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
     ]
     has_xspace = any("programs" in part.tables for part in parts)
     if source.run_file is not None:
-        rows += losses(run, str(source.run_file), has_xspace=has_xspace, has_shard=source.shard is not None)
+        there = {name for name, path in (("xplane", source.xspace), ("shard", source.shard)) if path is not None}
+        rows += losses(run, str(source.run_file), there=there, has_xspace=has_xspace, shard_events=shard_events)
     if rows:
         added = pa.Table.from_pylist(rows, schema=schema.TABLES["diagnostics"])
         profile = profile.with_tables(diagnostics=pa.concat_tables([profile["diagnostics"], added]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,14 @@ def read_run_file(path: Path) -> dict[str, Any]:
     return run
 
 
-def losses(run: dict[str, Any], file: str, *, has_xspace: bool, has_shard: bool) -> list[dict[str, Any]]:
-    """Rows of `diagnostics` for what the capture lost or what is no longer beside it."""
+def losses(
+    run: dict[str, Any], file: str, *, there: Container[str], has_xspace: bool, shard_events: int | None
+) -> list[dict[str, Any]]:
+    """Rows of `diagnostics` for what the capture lost or what is no longer beside it.
+
+    ``there``: which of xplane and shard is a file, whatever is in it. ``has_xspace``: one could be read.
+    ``shard_events``: how many events could be read from the shard, None where it could not.
+    """
     rows: list[dict[str, Any]] = []
 
     def note(severity: str, code: str, message: str) -> None:
@@ -49,9 +56,20 @@ def losses(run: dict[str, Any], file: str, *, has_xspace: bool, has_shard: bool)
     if state in ("recording", "stopping"):
         note("warning", "capture_not_ended", "the capture had not ended: it still runs, or the process was killed")
     files = run.get("files") or {}
-    for name, there, what in (("xplane", has_xspace, "XLA's profile"), ("shard", has_shard, "the shard")):
-        if files.get(name) and not there:
+    for name, what in (("xplane", "XLA's profile"), ("shard", "the shard")):
+        if files.get(name) and name not in there:
             note("error", "file_missing", f"{what} is missing: {files[name]}")
+    written = (run.get("overhead") or {}).get("recorder", {}).get("written")
+    is_whole = state == "finished" and (run.get("capture") or {}).get("mode") != "flight_recorder"
+    if is_whole and isinstance(written, int) and shard_events is not None and shard_events < written:
+        lost = written - shard_events
+        message = (
+            f"{lost} of the {written} events that the recorder wrote are not in the shard any more: the steps that "
+        )
+        row = {"severity": "error", "code": "shard_incomplete", "file": file, "place": "", "count": lost}
+        rows.append(
+            {**row, "message": message + "they marked are missing, and what is said of the others may be wrong"}
+        )
     why = no_device_reason(run, has_xspace=has_xspace)
     if why and not (files.get("xplane") and not has_xspace):
         note("error", "no_xla_profile", why)

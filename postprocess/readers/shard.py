@@ -204,7 +204,10 @@ def _take_left(shard: _Shard) -> None:
             shard.note("error", "shard_damaged", path.name, 1, f"a segment cannot be read: {error}")
     rings = read_rings(shard.file, shard.shard_id, shard.whole)
     if isinstance(rings, str):
-        message = f"the recorder was not stopped: its last moments, at most about 0.1 s, are missing ({rings})"
+        message = (
+            f"the recorder was not stopped, or the file's end was cut off: its last moments, at most about 0.1 s of a "
+            f"process that was killed, are missing ({rings})"
+        )
     else:
         count = _take_rings(shard, rings)
         message = f"the recorder was not stopped: {count} event slots were still in its rings, and are read from there"

@@ -11,6 +11,7 @@ import pytest
 
 import xprof_py
 from xprof_py.errors import BadInputError
+from xprof_py.postprocess.readers.shard import read_shard
 
 DATA = Path(__file__).parent.parent / "data" / "jax_cpu"
 
@@ -68,6 +69,30 @@ def test_a_deleted_shard_is_missed(tmp_path: Path) -> None:
     root = make_run(tmp_path / "run", files={"shard": "shards/0-7.xpr"})
     shutil.rmtree(root / "shards")
     assert said(root)["file_missing"] == "the shard is missing: shards/0-7.xpr"
+
+
+def test_a_shard_that_was_cut_behind_its_capture_is_not_taken_for_whole(tmp_path: Path) -> None:
+    with xprof_py.capture(tmp_path / "run", xla=False, stacks=False):
+        for i in range(2000):
+            with xprof_py.step(i):
+                pass
+    shard = next((tmp_path / "run" / "shards").glob("*.xpr"))
+    assert "shard_incomplete" not in said(tmp_path / "run")
+    content = shard.read_bytes()
+    shard.write_bytes(content[: len(content) // 2])
+    lost = said(tmp_path / "run")["shard_incomplete"]
+    written = json.loads(next((tmp_path / "run" / "run").iterdir()).read_text())["overhead"]["recorder"]["written"]
+    kept = read_shard(shard)["events"].num_rows
+    assert 0 <= kept < 2000 <= written
+    assert lost.startswith(f"{written - kept} of the {written} events that the recorder wrote are not in the shard")
+
+
+def test_a_file_that_cannot_be_read_is_not_called_missing(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "run", files={"shard": "shards/0-7.xpr", "xplane": "plugins/profile/run/0.xplane.pb"})
+    (root / "shards" / "0-7.xpr").write_bytes(bytes(128))
+    found = said(root)
+    assert "unreadable" in found
+    assert "file_missing" not in found
 
 
 def test_a_capture_that_did_not_end_says_so(tmp_path: Path) -> None:
