@@ -2,7 +2,6 @@
 #include "device/cupti.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include "device/cupti_ranges.h"
 #include "device/cupti_walk.h"
 #include "recorder/clock.h"
+#include "recorder/own_thread.h"
 
 enum { IDLE, STARTING, RUNNING };
 
@@ -472,22 +472,6 @@ static void install_once(void) {
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-static int start_thread(void) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) return error;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigset_t every, before;
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before); /* inherited: the program's handlers never run on our thread */
-    pthread_t thread;
-    error = pthread_create(&thread, &attributes, run, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 /* Waits until the thread has come to `until_state`, or has ended; at most timeout_ns; with the lock held. False: it has not. */
 static bool wait_for(int until_state, int64_t timeout_ns) {
     int64_t at_ns = xpr_clock_read_ns(CLOCK_MONOTONIC) + timeout_ns;
@@ -552,7 +536,7 @@ bool xpr_cupti_start(const struct xpr_cupti_options *options, struct xpr_cupti_r
         xpr_cupti_buffers_open(options->buffer_bytes, options->buffers);
         s.state = STARTING;
         s.used = true;
-        int error = start_thread();
+        int error = xpr_start_own_thread(run, NULL, STACK_BYTES);
         if (error) {
             snprintf(s.report.why, sizeof s.report.why, "no thread: %s", strerror(error));
             xpr_cupti_walk_close(&s.walk);

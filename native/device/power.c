@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "recorder/clock.h"
+#include "recorder/own_thread.h"
 #include "recorder/power_rows.h"
 #include "recorder/strings.h"
 
@@ -285,23 +285,6 @@ static void install_once(void) {
     once_result = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-static int start_thread(struct run *r) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) return error;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigset_t every, before;
-    sigfillset(&every);
-    /* The new thread inherits the mask: the program's signal handlers must never run on it. */
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    pthread_t thread;
-    error = pthread_create(&thread, &attributes, run_sampler, r);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 int xpr_power_start(const struct xpr_power_options *options) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_once);
@@ -316,7 +299,7 @@ int xpr_power_start(const struct xpr_power_options *options) {
     if (!error) {
         sampler.stop = sampler.ended = sampler.abandoned = false;
         memset(&sampler.report, 0, sizeof sampler.report);
-        error = start_thread(r);
+        error = xpr_start_own_thread(run_sampler, r, STACK_BYTES);
         sampler.running = !error;
         if (!error) sampler.run = r;
     }

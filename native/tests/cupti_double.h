@@ -16,14 +16,7 @@
 #include "device/ranges.h"
 #include "recorder/recorder.h"
 #include "xprof_py/shard_format.h"
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 static char path[4096];
 static struct xpr_cupti_report report;

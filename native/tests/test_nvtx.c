@@ -12,14 +12,7 @@
 #include "nvtx_client.h"
 #include "recorder/recorder.h"
 #include "recorder/trace_table.h"
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 static char path[4096];
 

@@ -1,6 +1,7 @@
 /* XLA's profile through a PJRT plugin, against a plugin with the true layouts that also fails, lends, grows and is too old. */
 #define _GNU_SOURCE
 #include "device/pjrt.h"
+#include "tests/check.h"
 
 #include <dlfcn.h>
 #include <libgen.h>
@@ -10,14 +11,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
 
 static const uint8_t OPTIONS[] = {0x28, 1, 0x10, 2, 0x18, 1, 0x38, 1};
 static const uint8_t XSPACE[] = {0x0a, 4, 0x12, 2, 'a', 'b', 0x0a, 2, 0x12, 0}; /* ends with a NUL of its own */

@@ -16,14 +16,7 @@
 #include "recorder/clock.h"
 #include "recorder/power_rows.h"
 #include "recorder/recorder.h"
-
-#define CHECK(claim)                                                        \
-    do {                                                                    \
-        if (!(claim)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/check.h"
 
 enum { MS = 1000000, SECOND = 1000000000 };
 
