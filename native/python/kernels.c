@@ -1,6 +1,7 @@
 /* The kernels on sorted columns, for numpy: every argument is a contiguous buffer of the stated type.
  *
  * Ownership: results are Columns. Threading: the GIL is released while a kernel runs; the buffers are held. */
+#include "columns/memory.h"
 #include "kernels/innermost.h"
 #include "kernels/place_events.h"
 #include "kernels/rows_by_code.h"
@@ -32,7 +33,11 @@ static const char *what_is_wrong(const Py_buffer *views, Py_ssize_t first, Py_ss
     const int32_t *name = views[2].buf;
     uint32_t names = length_of(&views[3]) > INT32_MAX ? INT32_MAX : (uint32_t)length_of(&views[3]);
     bool out = false; /* without an early end the compiler looks at several at once */
-    for (Py_ssize_t row = first; row < first + count; row++) out |= (uint32_t)name[row] >= names;
+    for (size_t row = (size_t)first, end = (size_t)(first + count); row < end;) {
+        size_t from = row, stop = xpr_end_of_rows(row, end);
+        for (; row < stop; row++) out |= (uint32_t)name[row] >= names;
+        xpr_column_passed(name, from * sizeof *name, stop * sizeof *name);
+    }
     return out ? "a name without a meaning" : NULL;
 }
 
@@ -190,7 +195,7 @@ static PyObject *rows_by_code(PyObject *self, PyObject *args) {
     int failed;
     Py_BEGIN_ALLOW_THREADS;
     failed = xpr_count_codes(views[0].buf, count, views[1].buf, codes, begin);
-    if (!failed && (rows = malloc(((size_t)((int64_t *)begin)[codes] + 1) * sizeof(int32_t))) != NULL)
+    if (!failed && (rows = xpr_column_alloc(((size_t)((int64_t *)begin)[codes] + 1) * sizeof(int32_t))) != NULL)
         xpr_rows_by_code(views[0].buf, count, views[1].buf, codes, begin, next, rows);
     Py_END_ALLOW_THREADS;
     if (failed) {
@@ -204,7 +209,7 @@ static PyObject *rows_by_code(PyObject *self, PyObject *args) {
 release:
     free(begin);
     free(next);
-    free(rows);
+    xpr_column_free(rows);
     while (held > 0) PyBuffer_Release(&views[--held]);
     PyObject *result = rows_column && begin_column ? PyTuple_Pack(2, rows_column, begin_column) : NULL;
     Py_XDECREF(rows_column);

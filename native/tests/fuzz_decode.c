@@ -9,7 +9,7 @@
 
 #include "decode/chrome_json.h"
 #include "decode/hlo.h"
-#include "decode/utf8.h"
+#include "columns/utf8.h"
 #include "decode/wire.h"
 #include "decode/xspace.h"
 #include "decode/xspace_slices.h"

@@ -280,15 +280,16 @@ class _Chain:
         functions: list[str | None] = [None] * len(event)
         sources: list[str | None] = [None] * len(event)
         asked = event[rows]
+        calling = self._calling(asked)
         stated, text = events.argument_of("source", asked)
         named: dict[int, str | None] = {}
-        for row, line, start, end, code, calling, why, states, said in zip(
+        for row, line, start, end, code, call, why, states, said in zip(
             rows.tolist(),
             events.line[asked].tolist(),
             events.start_ps[asked].tolist(),
             events.end_ps[asked].tolist(),
             events.name[asked].tolist(),
-            self._calling(asked).tolist(),
+            np.where(calling >= 0, events.name[np.maximum(calling, 0)], -1).tolist(),
             gaps["cause"].take(pa.array(rows)).to_pylist(),
             stated.tolist(),
             text.tolist(),
@@ -297,8 +298,8 @@ class _Chain:
             function = self._compiled.get((line, start, end - start))
             if function is None and why == "compiler":
                 function = self._compiling(start, end)
-            if function is None and why in ("host", "compiler") and calling >= 0:
-                called = host_names.JIT_CALL.match(events.names[events.name[calling]])
+            if function is None and why in ("host", "compiler") and call >= 0:
+                called = host_names.JIT_CALL.match(events.names[call])
                 function = called["function"] if called else None
             if code not in named:
                 frame = _FRAME.match(events.names[code])

@@ -29,6 +29,7 @@ from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.column_memory import bounded
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.remote import Fetched, fetched
 from xprof_py.postprocess.readers.sources import Source
@@ -100,7 +101,7 @@ def first_pass(
 
     A file that grew in the meantime is analysed as far as it was whole, and has a row in the diagnostics.
     """
-    with fetched(source) as local:
+    with bounded(), fetched(source) as local:
         files = local.paths()
         before = [_size(file) for file in files]
         profile = read_process(local, workers)

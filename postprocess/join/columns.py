@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import overload
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ Integers = npt.NDArray[np.integer]
 """Rows, codes or times of any width: what comes from a table is often int32, what is computed int64."""
 UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
+_Column = TypeVar("_Column", bound=npt.NDArray[Any])
 
 OPEN = np.int64(-1)
 """The duration of an event that was still open at the end of the capture."""
@@ -139,6 +140,30 @@ def _rows_by_code(code: Int32, keep: Bool) -> tuple[Int32, Int64]:
     return np.asarray(rows), np.asarray(begin)
 
 
+_ROWS_GATHERED = 64
+"""Of a column in a file. What surrounds each of them comes into memory with it, up to a megabyte."""
+
+
+class _InFile(np.ndarray[Any, Any]):
+    """A column that lies in a file (readers/column_memory.py): rows are gathered a few at a time, and leave memory."""
+
+    def __getitem__(self, key: Any) -> Any:
+        plain = np.asarray(self)
+        if not isinstance(key, np.ndarray) or key.ndim != 1:
+            return plain[key]
+        rows = np.flatnonzero(key) if key.dtype == np.bool_ else key
+        out = np.empty(len(rows), self.dtype)
+        for low in range(0, len(rows), _ROWS_GATHERED):
+            part = rows[low : low + _ROWS_GATHERED]
+            out[low : low + len(part)] = plain[part]
+            _native.passed(plain)
+        return out
+
+
+def _where_it_lies(column: _Column) -> _Column:
+    return cast(_Column, column.view(_InFile)) if _native.in_file(column) else column
+
+
 class _Ends:
     """When events ended, in ps, for those that are asked for: a column of them would be a sixth of all memory."""
 
@@ -175,11 +200,12 @@ class Events:
     def __init__(self, profile: Profile) -> None:
         table = self._table = profile["events"]
         self.count = table.num_rows
-        self.line: Int32 = _plain(table, "line").astype(np.int32, copy=False)
-        self.name, self.names = dictionary(table, "name")
-        self.kind: UInt8 = _plain(table, "kind").astype(np.uint8, copy=False)
-        self.start_ps = integers(table, "start_ps")
-        self.duration_ps = integers(table, "duration_ps", int(OPEN))
+        self.line: Int32 = _where_it_lies(_plain(table, "line").astype(np.int32, copy=False))
+        name, self.names = dictionary(table, "name")
+        self.name = _where_it_lies(name)
+        self.kind: UInt8 = _where_it_lies(_plain(table, "kind").astype(np.uint8, copy=False))
+        self.start_ps = _where_it_lies(integers(table, "start_ps"))
+        self.duration_ps = _where_it_lies(integers(table, "duration_ps", int(OPEN)))
         self.has_open = table["duration_ps"].null_count > 0
         """Whether events were still open at the end of the capture: their duration is OPEN."""
         self.end_ps = _Ends(self.start_ps, self.duration_ps, profile.capture_end_ps if self.has_open else None)

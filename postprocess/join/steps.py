@@ -118,9 +118,10 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     thread = thread_of_line[events.line[rows]] if len(rows) else rows
     parent = np.full(len(rows), -1, np.int64)
     stacks: dict[int, list[int]] = {}
-    for i, row in enumerate(rows):
-        stack = stacks.setdefault(int(thread[i]), [])
-        while stack and events.end_ps[rows[stack[-1]]] <= events.start_ps[row]:
+    ends = events.end_ps[rows].tolist()
+    for i, (on_thread, start) in enumerate(zip(thread.tolist(), events.start_ps[rows].tolist(), strict=True)):
+        stack = stacks.setdefault(on_thread, [])
+        while stack and ends[stack[-1]] <= start:
             stack.pop()
         if stack:
             parent[i] = stack[-1]
@@ -130,7 +131,7 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     rank[order] = np.arange(len(order))
     rows, thread, parent = rows[order], thread[order], parent[order]
     parent = np.where(parent >= 0, rank[parent], -1) if len(rows) else parent
-    names = [events.names[events.name[row]] for row in rows]
+    names = [events.names[code] for code in events.name[rows].tolist()]
     numbers = [int(n) for n in events.argument_of("step_num", rows)[1]]
     seen: Counter[tuple[str, int]] = Counter()
     occurrence = []

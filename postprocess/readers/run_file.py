@@ -19,7 +19,7 @@ _NO_JAX = "no JAX"
 def read_run_file(path: Path) -> dict[str, Any]:
     """Read one run file. Raises BadInputError where it cannot be read or a field has another type than it should."""
     try:
-        run = orjson.loads(read_bytes(path))
+        run = orjson.loads(memoryview(read_bytes(path)))
     except ValueError as error:
         raise BadInputError(str(path), "", f"is not JSON: {error}") from error
     if not isinstance(run, dict):
