@@ -329,6 +329,19 @@ class Events:
         # In the column's own type: for another one numpy would copy the whole column first.
         return np.searchsorted(self.line, np.asarray(lines, np.int32))
 
+    def first_row_from(self, line: int, at_ps: Int64) -> Int64:
+        """Per time the first row of ``line`` that starts then or later, its end where there is none."""
+        low, high = self.first_row([line, line + 1])
+        starts = np.asarray(self.start_ps)[low:high]
+        if not isinstance(self.start_ps, _InFile):
+            return low + np.searchsorted(starts, at_ps)
+        out = np.empty(len(at_ps), np.int64)
+        for first in range(0, len(at_ps), _ROWS_GATHERED):
+            part = at_ps[first : first + _ROWS_GATHERED]
+            out[first : first + len(part)] = low + np.searchsorted(starts, part)
+            _native.passed(starts)
+        return out
+
     def rows_on(self, lines: Int64) -> Int64:
         """Rows, in order, of the events on these lines, which ascend as the events do."""
         first, behind = self.first_row(lines), self.first_row(np.asarray(lines) + 1)
