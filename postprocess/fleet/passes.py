@@ -29,7 +29,7 @@ from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.readers.column_memory import bounded
+from xprof_py.postprocess.readers.column_memory import FOLDER, bounded, refused
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.remote import Fetched, fetched
 from xprof_py.postprocess.readers.sources import Source
@@ -111,6 +111,8 @@ def first_pass(
         for file, size in zip(files, before, strict=True):
             if (now := _size(file)) != size:
                 part.diagnostics.append(_changed(str(file), size, now))
+        if (why := refused()) is not None:
+            part.diagnostics.append(_in_memory(str(files[0]), why))
         run = profile.metadata.get("run") or {}
         index, count = run.get("process_index"), run.get("process_count")
         endpoints = Endpoints(
@@ -274,6 +276,11 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except OSError:
         return -1
+
+
+def _in_memory(file: str, why: str) -> dict[str, Any]:
+    message = f"its columns were all in memory, no folder takes files of them: {why} ({FOLDER} names another one)"
+    return {"severity": "note", "code": "columns_in_memory", "file": file, "place": "", "count": 1, "message": message}
 
 
 def _changed(file: str, before: int, now: int) -> dict[str, Any]:

@@ -332,9 +332,9 @@ class Events:
     def first_row_from(self, line: int, at_ps: Int64) -> Int64:
         """Per time the first row of ``line`` that starts then or later, its end where there is none."""
         low, high = self.first_row([line, line + 1])
-        starts = np.asarray(self.start_ps)[low:high]
+        starts: Int64 = np.asarray(self.start_ps)[low:high]
         if not isinstance(self.start_ps, _InFile):
-            return low + np.searchsorted(starts, at_ps)
+            return np.asarray(low + np.searchsorted(starts, at_ps))
         out = np.empty(len(at_ps), np.int64)
         for first in range(0, len(at_ps), _ROWS_GATHERED):
             part = at_ps[first : first + _ROWS_GATHERED]

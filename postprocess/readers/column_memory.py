@@ -49,6 +49,12 @@ def bounded() -> Iterator[None]:
         _native.numpy_in_columns(before)
 
 
+def refused() -> str | None:
+    """Why columns that should lie in files are in memory, None where none is."""
+    why: str | None = _native.column_memory()["refused"]
+    return why
+
+
 def read_content(opened: FileIO) -> Content:
     """All that an open file holds; in the memory of columns where that is much. Raises OSError."""
     expected = os.fstat(opened.fileno()).st_size
