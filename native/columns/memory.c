@@ -19,7 +19,8 @@ enum { TMPFS = 0x01021994, PASS_BYTES = 64 << 20 };
 typedef struct {
     char *at;
     size_t bytes;
-    int file; /* -1: memory */
+    bool in_file;
+    int file; /* open where the block may grow, which would take a file for each column otherwise; -1: closed, or memory */
 } block;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -71,7 +72,7 @@ static block *block_at(const void *data) {
     return NULL;
 }
 
-static bool note(char *at, size_t bytes, int file) {
+static bool note(char *at, size_t bytes, bool in_file, int file) {
     if (count == room) {
         size_t more = room ? room * 2 : 64;
         block *grown = realloc(blocks, more * sizeof *blocks);
@@ -79,18 +80,18 @@ static bool note(char *at, size_t bytes, int file) {
         blocks = grown;
         room = more;
     }
-    blocks[count++] = (block){at, bytes, file};
+    blocks[count++] = (block){at, bytes, in_file, file};
     return true;
 }
 
-static void count_bytes(int file, size_t before, size_t now) {
-    size_t *total = file < 0 ? &use.in_memory : &use.in_files;
+static void count_bytes(bool in_file, size_t before, size_t now) {
+    size_t *total = in_file ? &use.in_files : &use.in_memory;
     *total += now - before;
     if (use.in_files > use.most_in_files) use.most_in_files = use.in_files;
 }
 
 static void forget(block *one) {
-    count_bytes(one->file, one->bytes, 0);
+    count_bytes(one->in_file, one->bytes, 0);
     *one = blocks[--count];
 }
 
@@ -126,11 +127,11 @@ static int allocate(int file, size_t from, size_t to) {
 
 static void drop_all(void) {
     for (size_t i = 0; i < count; i++)
-        if (blocks[i].file >= 0) madvise(blocks[i].at, blocks[i].bytes, MADV_DONTNEED);
+        if (blocks[i].in_file) madvise(blocks[i].at, blocks[i].bytes, MADV_DONTNEED);
     since_passed = 0;
 }
 
-static char *in_file(size_t bytes) {
+static char *new_file(size_t bytes, bool grows) {
     bytes = in_pages(bytes);
     since_passed += bytes;
     if (since_passed > PASS_BYTES) drop_all();
@@ -144,8 +145,9 @@ static char *in_file(size_t bytes) {
         if ((why = allocate(file, 0, bytes)) == 0) {
             void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
             why = at == MAP_FAILED ? errno : 0;
-            if (!why && note(at, bytes, file)) {
-                count_bytes(file, 0, bytes);
+            if (!why && note(at, bytes, true, grows ? file : -1)) {
+                count_bytes(true, 0, bytes);
+                if (!grows) close(file);
                 return at;
             }
             if (!why) munmap(at, bytes);
@@ -158,13 +160,14 @@ static char *in_file(size_t bytes) {
 
 static void note_memory(void *data, size_t bytes) {
     if (data == NULL || bytes < XPR_LARGE_BYTES) return;
-    if (note(data, bytes, -1)) count_bytes(-1, 0, bytes);
+    if (note(data, bytes, false, -1)) count_bytes(false, 0, bytes);
 }
 
-/* A block in a file with other bytes; NULL: as it was. */
+/* A block in a file with other bytes; NULL: as it was. What shrinks is done growing. */
 static void *resized_file(block *one, size_t bytes) {
     bytes = in_pages(bytes ? bytes : 1);
     if (bytes > one->bytes) {
+        if (one->file < 0) return NULL;
         int failed = allocate(one->file, one->bytes, bytes);
         if (failed) {
             use.refused = failed;
@@ -173,9 +176,13 @@ static void *resized_file(block *one, size_t bytes) {
     }
     void *at = mremap(one->at, one->bytes, bytes, MREMAP_MAYMOVE);
     if (at == MAP_FAILED) return NULL;
-    /* Behind the end of what is mapped nobody looks: a file that stays longer costs blocks alone. */
-    if (bytes < one->bytes && ftruncate(one->file, (off_t)bytes) != 0) errno = 0;
-    count_bytes(one->file, one->bytes, bytes);
+    if (bytes < one->bytes && one->file >= 0) {
+        /* Behind the end of what is mapped nobody looks: a file that stays longer costs blocks alone. */
+        if (ftruncate(one->file, (off_t)bytes) != 0) errno = 0;
+        close(one->file);
+        one->file = -1;
+    }
+    count_bytes(true, one->bytes, bytes);
     one->at = at;
     one->bytes = bytes;
     return at;
@@ -187,14 +194,14 @@ static bool released(void *data) {
     if (one == NULL) return false;
     block gone = *one;
     forget(one);
-    if (gone.file < 0) return false;
+    if (!gone.in_file) return false;
     munmap(gone.at, gone.bytes);
-    close(gone.file);
+    if (gone.file >= 0) close(gone.file);
     return true;
 }
 
-static void *new_block(size_t bytes, size_t given_back) {
-    void *at = wants_file(bytes, given_back) ? in_file(bytes) : NULL;
+static void *new_block(size_t bytes, size_t given_back, bool grows) {
+    void *at = wants_file(bytes, given_back) ? new_file(bytes, grows) : NULL;
     if (at) return at;
     at = malloc(bytes ? bytes : 1);
     note_memory(at, bytes);
@@ -203,7 +210,7 @@ static void *new_block(size_t bytes, size_t given_back) {
 
 /* `data`, whose first `kept` bytes are wanted, as another block. */
 static void *moved(void *data, size_t kept, size_t bytes, size_t given_back) {
-    void *at = new_block(bytes, given_back);
+    void *at = new_block(bytes, given_back, bytes > kept);
     if (at == NULL) return NULL;
     memcpy(at, data, kept < bytes ? kept : bytes);
     if (!released(data)) free(data);
@@ -213,7 +220,7 @@ static void *moved(void *data, size_t kept, size_t bytes, size_t given_back) {
 static void *resized(void *data, size_t bytes) {
     block *one = block_at(data);
     size_t before = one ? one->bytes : malloc_usable_size(data);
-    if (one && one->file >= 0) {
+    if (one && one->in_file) {
         void *at = bytes < XPR_LARGE_BYTES ? NULL : resized_file(one, bytes);
         return at ? at : moved(data, before, bytes, 0);
     }
@@ -229,7 +236,7 @@ static void *resized(void *data, size_t bytes) {
 void *xpr_column_alloc(size_t bytes) {
     if (bytes < XPR_LARGE_BYTES) return malloc(bytes ? bytes : 1);
     pthread_mutex_lock(&lock);
-    void *data = new_block(bytes, 0);
+    void *data = new_block(bytes, 0, false);
     pthread_mutex_unlock(&lock);
     return data;
 }
@@ -248,7 +255,7 @@ void xpr_column_free(void *data) {
 
 void *xpr_column_file(size_t bytes) {
     pthread_mutex_lock(&lock);
-    void *data = wants_file(bytes, 0) ? in_file(bytes) : NULL;
+    void *data = wants_file(bytes, 0) ? new_file(bytes, false) : NULL;
     pthread_mutex_unlock(&lock);
     return data;
 }
@@ -269,7 +276,7 @@ bool xpr_column_released(void *data) {
 /* The block in a file that `data` points into, NULL for none. */
 static const block *file_around(const char *data) {
     for (size_t i = 0; i < count; i++)
-        if (blocks[i].file >= 0 && data >= blocks[i].at && data < blocks[i].at + blocks[i].bytes) return &blocks[i];
+        if (blocks[i].in_file && data >= blocks[i].at && data < blocks[i].at + blocks[i].bytes) return &blocks[i];
     return NULL;
 }
 

@@ -8,7 +8,8 @@
  * memory after all, and xpr_column_memory_use says why.
  *
  * After a fork both processes share what lies in files: neither may change it.
- * Threading: any thread, any time; a block is used by whoever has it. Cost: a file of one's own per block. */
+ * Threading: any thread, any time; a block is used by whoever has it. Cost: a file of its own per block, which is kept
+ * open only while the block grows. */
 #ifndef XPROF_PY_COLUMNS_MEMORY_H
 #define XPROF_PY_COLUMNS_MEMORY_H
 

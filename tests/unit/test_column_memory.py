@@ -107,6 +107,14 @@ def test_arrays_of_all_sizes_grow_and_shrink(in_files: Path) -> None:
             array[:] = np.arange(size)
 
 
+def test_files_of_columns_are_not_kept_open(in_files: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with bounded():
+        held = [np.ones(MB, np.uint8) for _ in range(50)]
+        assert all(map(_native.in_file, held))
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
 pieces = st.lists(st.tuples(st.integers(0, 255), st.integers(0, MB)), max_size=6)
 
 
