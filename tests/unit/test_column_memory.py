@@ -244,5 +244,5 @@ def test_numpys_allocator_comes_back() -> None:
             assert get_handler_name() == "xprof_py_columns"
         assert get_handler_name() == "xprof_py_columns"
     assert get_handler_name() == before
-    with pytest.raises(ValueError, match="capsule"):
+    with pytest.raises(ValueError, match="mem_handler"):
         _native.numpy_in_columns(object())
