@@ -20,15 +20,13 @@ An overlay, not a class: the time is compute or memory in the breakdown. Integer
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.join import intervals
 from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, distinct, integers
-from xprof_py.postprocess.join.device_power import UNTOLD, LanePower, lane_power
+from xprof_py.postprocess.join.device_power import UNTOLD, LanePower, lane_power, lane_steps
 from xprof_py.postprocess.profile import Profile
 
 LIMITS = {"thermal": 0x20 | 0x40, "power": 0x04 | 0x80, "hardware": 0x08}
@@ -61,24 +59,12 @@ _SCHEMA = pa.schema(
 
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile: a row for every step window of a lane whose device was sampled."""
-    steps, parts = profile["steps"], []
-    windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
+    parts = []
     for power in lane_power(profile):
-        mine = windows.filter(pc.equal(windows["lane"], power.lane))
-        if not mine.num_rows:
+        columns, start, end = lane_steps(profile, power)
+        if not len(start):
             continue
-        start, end = integers(mine, "start_ps"), integers(mine, "end_ps")
-        said = steps.take(pa.array(integers(mine, "step")))
-        columns: dict[str, Any] = {
-            "host": pa.repeat(pa.scalar(profile.host), len(start)),
-            "lane": mine["lane"],
-            "device": pa.array(np.full(len(start), power.index, np.int32)),
-            "uuid": pa.repeat(pa.scalar(power.uuid), len(start)),
-            **{name: said[name] for name in ("name", "number", "occurrence", "phase")},
-            "start_ps": start,
-            "window_ps": end - start,
-            **_lane(profile, power, start, end),
-        }
+        columns |= {"window_ps": end - start, **_lane(profile, power, start, end)}
         parts.append(pa.table([columns[name] for name in _SCHEMA.names], schema=_SCHEMA))
     return pa.concat_tables(parts) if parts else _SCHEMA.empty_table()
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from gpu_shards import GpuShard
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import energy, throttling
+from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.rules.power_words import power_summary, throttling_advice
 
@@ -198,6 +201,33 @@ def test_a_lane_and_a_device_of_one_uuid_are_one() -> None:
     assert energies(profile_of(samples, [(100, 200)], plane_uuid="ff" * 16)) == []
     assert energies(profile_of(samples, [(100, 200)])) == []  # two devices: which one is not known
     assert energies(profile_of(steady(300, 600), [(100, 200)], lanes=("cpu:0",))) == []
+
+
+@pytest.mark.parametrize(
+    ("sampled", "seen_as"),
+    [
+        ([(0, UUID)], None),
+        ([(0, "MIG-9d2c")], "0 (MIG-9d2c)"),
+        ([(1, ""), (0, "GPU-ff")], "0 (GPU-ff), 1 (no UUID)"),
+    ],
+)
+def test_a_lane_that_is_none_of_the_sampled_devices_is_said(
+    tmp_path: Path, sampled: list[tuple[int, str]], seen_as: str | None
+) -> None:
+    """CUPTI's device 0 has the UUID 00010203-...: NVML samples that one, an instance of MIG, two others."""
+    shard = GpuShard(1_000_000)
+    shard.device()
+    shard.span(900, "train", 0, 500_000, number=0)
+    shard.launch("gemm", (1000, 2000), (3000, 400_000))
+    samples = [sample(ms, mj=7, device=device, uuid=uuid) for device, uuid in sampled for ms in (0, 100)]
+    joined = join_profile(shard.read(tmp_path).with_tables(power=table("power", samples)))
+    said = [row for row in joined["diagnostics"].to_pylist() if row["code"] == "lane_without_power"]
+    assert len(energies(joined)) == (seen_as is None)
+    assert [row["count"] for row in said] == [1] * (seen_as is not None)
+    for row in said:
+        assert (
+            f"no energy and no clocks are known of /device:GPU:0 ({UUID}): NVML sampled {seen_as}, " in row["message"]
+        )
 
 
 def test_two_processes_on_one_device_do_not_add_it_twice() -> None:
