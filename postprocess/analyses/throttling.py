@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.top_ops import names_without_hlo
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, distinct, integers
+from xprof_py.postprocess.join.columns import Bool, Int64, distinct, integers
 from xprof_py.postprocess.join.device_power import UNTOLD, LanePower, lane_power, lane_steps
 from xprof_py.postprocess.profile import Profile
 
@@ -136,10 +137,8 @@ def _kernels(profile: Profile, lane: int) -> tuple[Int64, Int64, Int64]:
     ops = profile["ops"]
     own = pc.and_(ops["leaf"], pc.equal(ops["lane"], lane))
     ops = ops.filter(pc.and_(own, pc.is_in(pc.cast(ops["class"], pa.string()), pa.array(["compute", "memory"]))))
-    hlo_op, event = integers(ops, "hlo_op"), integers(ops, "event")
-    name, _ = dictionary(profile["events"], "name")
-    nameless = -2 - name[event].astype(np.int64) if len(event) else event
-    _, identity = distinct(np.where(hlo_op >= 0, hlo_op, nameless))
+    hlo_op, (name, _) = integers(ops, "hlo_op"), names_without_hlo(profile, ops)
+    _, identity = distinct(np.where(hlo_op >= 0, hlo_op, -2 - name))
     start = integers(ops, "start_ps")
     return identity.astype(np.int64), start, start + integers(ops, "duration_ps")
 

@@ -530,7 +530,7 @@ class _Join:
             diagnostics=diagnostics,
             **self.memory_bound.tables,
             lanes=schema.table("lanes", lanes_table_columns(self.ops)),
-            ops=tables.ops_table(self.ops),
+            ops=tables.ops_table(self.ops, self.profile["texts"]["text"]),
             launches=tables.launches_table(self.launches, self.launch_step),
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
             device_waits=self._device_waits(),

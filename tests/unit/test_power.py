@@ -63,7 +63,7 @@ def profile_of(
         ops=table(
             "ops",
             [
-                (names.index(n), 0, None, None, "none", "compute", True, round(a * MS), round((b - a) * MS), 0)
+                (names.index(n), 0, None, None, "none", "compute", True, round(a * MS), round((b - a) * MS), 0, None)
                 for n, a, b in kernels
             ],
         ),
