@@ -143,9 +143,17 @@ def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path, number: sig
     assert documents(tmp_path / "r")[0]["state"] == "finished"
 
 
+def to_the_group(process: subprocess.Popen[str]) -> None:
+    """The command comes to it when the program has had it: two that wait at once would be one."""
+    process.send_signal(signal.SIGSTOP)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGCONT)
+
+
 SENT = {
     "to the command": lambda process: process.send_signal(signal.SIGINT),
-    "to the group": lambda process: os.killpg(process.pid, signal.SIGINT),
+    "to the group": to_the_group,
     "to timeout": lambda process: process.send_signal(signal.SIGINT),
     "to timeout --foreground": lambda process: process.send_signal(signal.SIGINT),
 }
