@@ -16,7 +16,7 @@ from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import energy, throttling
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.rules.power_words import power_summary, throttling_advice
+from xprof_py.postprocess.rules.power_words import energy_difference, power_summary, throttling_advice
 
 MS = 10**9
 POWER_CAP, HW_THERMAL, HW_SLOWDOWN, IDLE = 0x4, 0x40, 0x8, 0x1
@@ -235,6 +235,39 @@ def test_two_processes_on_one_device_do_not_add_it_twice() -> None:
     found = summary_of(one, replace(one, host="b"), lanes=2)
     assert found["joules_per_step"] is None
     assert UUID in found["why"]["joules_per_step"]
+
+
+def run_at(watts: int, name: str = "train") -> dict[str, Any]:
+    """A summary of 100 steps of 200 ms, that lie together within the samples."""
+    windows = [(1000 + 200 * at, 1200 + 200 * at) for at in range(100)]
+    return {"power": {**summary_of(profile_of(steady(watts, 22_000), windows)), "name": name}}
+
+
+@pytest.mark.parametrize(("watts", "beyond"), [(270, True), (299, False)])
+def test_a_difference_of_energy_counts_beyond_both_errors(watts: int, beyond: bool) -> None:
+    """200 ms at 300 W are 60 J. The first border, at a sample, can be off by two rises of 30 J, and so can the last:
+    60 + 60 over 100 steps are 1.2 J, and less where less is drawn."""
+    found = energy_difference(run_at(300), run_at(watts), "train")
+    assert found is not None
+    assert (found["a_j"], found["b_j"]) == (pytest.approx(60), pytest.approx(watts / 5))
+    assert (found["difference_j"], found["relative"]) == (pytest.approx(watts / 5 - 60), pytest.approx(watts / 300 - 1))
+    assert (found["a_error_j"], found["b_error_j"]) == (pytest.approx(1.2), pytest.approx(watts / 250))
+    assert (found["beyond_error"], found["why"]) == (beyond, None)
+
+
+def test_energies_that_cannot_be_compared_say_why() -> None:
+    one, none = run_at(300), {"power": None}
+    assert energy_difference(none, none, "train") is None
+    for a, b, name, why in (
+        (one, none, "train", "B: no device was sampled"),
+        (run_at(300, "eval"), one, "train", "A: it is known of the steps 'eval' alone"),
+        (one, {"power": {**one["power"], "devices": 4}}, "train", "1 devices were sampled in A, 4 in B"),
+        (one, {"power": {**one["power"], "joules_per_step": None, "why": {"joules_per_step": "it rained"}}}, "train",
+         "B: it rained"),
+    ):  # fmt: skip
+        found = energy_difference(a, b, name)
+        assert found is not None
+        assert (found["why"], found["difference_j"], found["beyond_error"]) == (why, None, None)
 
 
 # --- throttling ----------------------------------------------------------------------------------------------------
