@@ -66,11 +66,7 @@ def test_a_store_holds_what_the_analysis_of_each_run_says(root: Path, tmp_path: 
 def test_the_energy_of_a_step_is_kept_where_it_is_known(root: Path, tmp_path: Path) -> None:
     (run,) = [run for run in find_runs(root) if run.run == "input"]
     result = analyse([run.path])
-    (name,) = set(
-        result.tables["step_classes"]
-        .filter(pc.equal(result.tables["step_classes"]["kind"], "step"))["name"]
-        .to_pylist()
-    )
+    (name,) = {row["step_name"] for row in stores.rows_of(run, result).to_pylist()}
     assert set(stores.rows_of(run, result)["step_energy_uj"].to_pylist()) == {None}
     result.summary["power"] = {"name": name, "joules_per_step": 60.25, "joules_per_step_error": None}
     rows = stores.rows_of(run, result)
