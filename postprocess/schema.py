@@ -316,6 +316,7 @@ TABLES: dict[str, pa.Schema] = {
     # `run` is null for copies that belong to no program. `open_ps`: how long the op may have stayed open after its own
     # event (BREAKDOWN.md 1), 0 if it did not. `join`: how `hlo_op` was found: stated, graph_node, name, order,
     # graph_order; where it is null, ambiguous (several instructions can be it) or none (join/op_of_kernel.py).
+    # `stated_op`: the instruction that a range of XLA names (join stated, graph_node) of a program that is not stored.
     "lanes": _schema(("device", pa.string()), ("ordinal", pa.int64())),
     "ops": _schema(
         ("event", pa.int64()),
@@ -328,6 +329,7 @@ TABLES: dict[str, pa.Schema] = {
         ("start_ps", pa.int64()),
         ("duration_ps", pa.int64()),
         ("open_ps", pa.int64()),
+        ("stated_op", _name, True),
     ),
     # One row per dispatch of a program by a host thread (`line`); on GPUs per call of the driver that started work.
     "launches": _schema(

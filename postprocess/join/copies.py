@@ -168,4 +168,5 @@ def add_copies(ops: DeviceOps, copies: Copies) -> None:
     ops.open_end_ps = np.concatenate((ops.open_end_ps, copies.end_ps))
     ops.launch = np.concatenate((ops.launch, np.full(count, -1, np.int64)))
     ops.how = np.concatenate((ops.how, np.zeros(count, np.int64)))
+    ops.stated = np.concatenate((ops.stated, np.full(count, -1, np.int64)))
     ops.take(np.lexsort((ops.start_ps, ops.lane)))

@@ -23,6 +23,7 @@ from xprof_py.postprocess.join.device_launches import DeviceLaunches, join_devic
 from xprof_py.postprocess.join.device_notes import device_notes, why_no_device
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
 from xprof_py.postprocess.join.device_planes import DevicePlanes, read_device_planes
+from xprof_py.postprocess.join.device_power import lanes_without_power
 from xprof_py.postprocess.join.gaps import METHODS, Ends, GapCauses, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.inferred_steps import Inferred, infer_from_ranges, infer_steps
@@ -478,6 +479,9 @@ class _Join:
             )
         for note in device_notes(self.planes, self.device_launches, self.cpu_ops_beside):
             self._note(*note)
+        powerless, message = lanes_without_power(self.profile, list(self.planes.ops.devices))
+        if powerless:
+            self._note("warning", "lane_without_power", powerless, message)
         self._note_memory_bound()
 
     def _note_memory_bound(self) -> None:
@@ -526,7 +530,7 @@ class _Join:
             diagnostics=diagnostics,
             **self.memory_bound.tables,
             lanes=schema.table("lanes", lanes_table_columns(self.ops)),
-            ops=tables.ops_table(self.ops),
+            ops=tables.ops_table(self.ops, self.profile["texts"]["text"]),
             launches=tables.launches_table(self.launches, self.launch_step),
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
             device_waits=self._device_waits(),

@@ -143,8 +143,56 @@ def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path, number: sig
     assert documents(tmp_path / "r")[0]["state"] == "finished"
 
 
-def test_a_group_s_sigterm_comes_twice_and_ends_the_recording_once(tmp_path: Path) -> None:
-    """Schedulers and `timeout` signal the group; the command passes its own on as well."""
+def to_the_group(process: subprocess.Popen[str]) -> None:
+    """The command comes to it when the program has had it: two that wait at once would be one."""
+    process.send_signal(signal.SIGSTOP)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGCONT)
+
+
+SENT = {
+    "to the command": lambda process: process.send_signal(signal.SIGINT),
+    "to the group": to_the_group,
+    "to timeout": lambda process: process.send_signal(signal.SIGINT),
+    "to timeout --foreground": lambda process: process.send_signal(signal.SIGINT),
+}
+
+
+@pytest.mark.parametrize("way", SENT)
+def test_a_signal_reaches_the_program_once_however_it_was_sent(tmp_path: Path, way: str) -> None:
+    """`timeout` signals the command, then the group; with --foreground the command alone. A second one is a second
+    one: what came before it is forgotten. (`timeout` itself takes one only.)"""
+    rounds = 1 if "timeout" in way else 2
+    program = f"""
+    import os, signal, time
+    got = 0
+    def count(number, frame):
+        global got, since
+        got, since = got + 1, time.monotonic()
+    signal.signal(signal.SIGINT, count)
+    for round in range({rounds}):
+        got, since = 0, time.monotonic() + 30
+        os.write(1, b"ready\\n")
+        while time.monotonic() < since + 0.5: time.sleep(0.05)
+        os.write(1, b"%d\\n" % got)
+    """
+    words = command(tmp_path / "r", program=program)
+    if "timeout" in way:
+        words = [*way.split()[1:], "60", *words]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ(), start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(rounds):
+            assert process.stdout.readline() == "ready\n"
+            SENT[way](process)
+            assert process.stdout.readline() == "1\n"
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_group_s_sigterm_ends_the_recording_once(tmp_path: Path) -> None:
+    """Schedulers and `timeout` signal the group."""
     program = """
     import signal, time
     from xprof_py import recording, trace

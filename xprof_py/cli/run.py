@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xprof_py.cli.arguments import at_least_one, named
+from xprof_py.cli.witness import Witness
 from xprof_py.config import choice, load_settings
 from xprof_py.errors import UsageError
 from xprof_py.injection import NVTX_VARIABLE, nvtx_held_by, nvtx_library
@@ -145,13 +146,14 @@ def _inject_nvtx(environ: dict[str, str]) -> None:
 def _run_and_wait(program: list[str], environ: dict[str, str]) -> int:
     """Run the program with our streams and hand on signals; returns its exit code, 128 + n where signal n ended it.
 
-    Signals of a terminal (Ctrl-C) reach the program by themselves; those that somebody sends to this process are passed
-    on. Both leave this process alive to say how it ended.
+    Signals of a terminal (Ctrl-C) reach the program by themselves, and so do those that somebody sends to all of a job
+    (cli/witness.py); those that somebody sends to this process are passed on. All leave it alive to say how it ended.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     watched = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    witness = Witness()
     try:
         path = shutil.which(program[0], path=environ.get("PATH", os.defpath))
         if path is None:
@@ -171,9 +173,10 @@ def _run_and_wait(program: list[str], environ: dict[str, str]) -> int:
                 pid, status = os.waitpid(child, os.WNOHANG)
                 if pid == child:
                     return _exit_code(status)
-            elif told.si_pid:
+            elif not witness.has_seen(told.si_signo) and told.si_pid:
                 os.kill(child, told.si_signo)
     finally:
+        witness.dismiss()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
