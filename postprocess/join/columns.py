@@ -72,6 +72,15 @@ def among(rows: Int64, known: Int64) -> Bool:
     return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
 
 
+def united(*columns: Int64) -> Int64:
+    """The values of all columns in order, each once.
+
+    What numpy.unique does, which makes a table of hashes of them. Columns of rows are in order mostly, and merged.
+    """
+    together = np.sort(np.concatenate(columns), kind="stable")
+    return together[_changes([together])]
+
+
 def occurring(codes: Integers, count: int) -> Int64:
     """Which of the codes below ``count`` occur, in order."""
     return np.flatnonzero(np.bincount(codes, minlength=count))
@@ -165,15 +174,10 @@ class Events:
     @staticmethod
     def of(profile: Profile) -> Events:
         """The events of ``profile``, made once for it and for every profile that adds tables to it."""
-        known = profile.derived.get("events")
-        if isinstance(known, Events) and known._table is profile["events"] and known._args is profile["args"]:
-            return known
-        made = Events(profile)
-        profile.derived["events"] = made
-        return made
+        return profile.once("events", (profile["events"], profile["args"]), lambda: Events(profile))
 
     def __init__(self, profile: Profile) -> None:
-        table = self._table = profile["events"]
+        table = profile["events"]
         self.count = table.num_rows
         self.line: Int32 = _plain(table, "line").astype(np.int32, copy=False)
         self.name, self.names = dictionary(table, "name")
@@ -183,7 +187,7 @@ class Events:
         self.has_open = table["duration_ps"].null_count > 0
         """Whether events were still open at the end of the capture: their duration is OPEN."""
         self.end_ps = _Ends(self.start_ps, self.duration_ps, profile.capture_end_ps if self.has_open else None)
-        args = self._args = profile["args"]
+        args = profile["args"]
         self._arg_event = integers(args, "event")
         self._arg_key, keys = dictionary(args, "key")
         self._arg_kind = _plain(args, "kind")
