@@ -65,6 +65,11 @@ def dictionary(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
     return np.asarray(column.indices.to_numpy(zero_copy_only=False), dtype=np.int32), column.dictionary.to_pylist()
 
 
+def encoded(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
+    """Column ``name`` of texts as (codes, texts): as ``dictionary``, of a column that is not one in its table."""
+    return dictionary(pa.table({name: table[name].dictionary_encode()}), name)
+
+
 def among(rows: Int64, known: Int64) -> Bool:
     """Which of ``rows`` are in ``known``, which is in order."""
     if not len(known):
@@ -124,9 +129,36 @@ def _numbered(columns: Sequence[Integers]) -> tuple[Int64, Int64] | None:
     return first[taken], (np.cumsum(taken) - 1)[place]
 
 
+def sorting(*columns: Integers) -> Int64:
+    """The rows in order of the columns, the first leading; equal ones stay in their order.
+
+    What numpy.lexsort does, which sorts once per column: where the columns' ranges leave it, one number stands for all.
+    """
+    key = _one_number(columns)
+    return np.lexsort(columns[::-1]) if key is None else np.argsort(key, kind="stable")
+
+
+def _one_number(columns: Sequence[Integers]) -> Int64 | None:
+    """A number per row that is in order as the columns are; None where 64 bits do not hold it."""
+    if not len(columns[0]):
+        return None
+    key = np.zeros(len(columns[0]), np.int64)
+    places = 1
+    for column in columns:
+        low = int(column.min())
+        size = int(column.max()) - low + 1
+        places *= size
+        if places >= 1 << 63:
+            return None
+        key *= size
+        key += column
+        key -= low
+    return key
+
+
 def _sorted(columns: Sequence[Integers]) -> tuple[Int64, Int64]:
     """distinct, by sorting."""
-    order = np.lexsort(columns[::-1])
+    order = sorting(*columns)
     new = _changes([column[order] for column in columns])
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1

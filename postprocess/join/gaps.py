@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct, sorting
 from xprof_py.postprocess.join.host_activity import HostActivity, Pieces
 from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.intervals import Intervals
@@ -319,7 +319,7 @@ def _cut(start: Int64, end: Int64, cuts: Int64) -> tuple[Int64, Int64, Int64]:
 
 def _groups(columns: tuple[Int64, ...]) -> tuple[Int64, Int64, Int64]:
     """(order that sorts rows by ``columns``, first place of each group in it, group per row)."""
-    order = np.lexsort(columns[::-1])
+    order = sorting(*columns)
     new = np.zeros(len(order), np.bool_)
     new[:1] = True
     for column in columns:
@@ -340,6 +340,11 @@ def _sums(columns: tuple[Int64, ...], length: Int64) -> tuple[tuple[Int64, ...],
 def _strongest(key: Int64, columns: tuple[Int64, ...], length: Int64) -> tuple[Int64, ...]:
     """Per key, of which each has a row: the values of ``columns`` with the most ``length``, the least of equal ones."""
     (key_of, *values), _, total = _sums((key, *columns), length)
-    order = np.lexsort((*values[::-1], -total, key_of))
-    best = order[np.searchsorted(key_of[order], np.arange(int(key.max(initial=-1)) + 1))]
+    if not len(key):
+        return tuple(values)
+    first = np.flatnonzero(np.append(True, key_of[1:] != key_of[:-1]))
+    most = np.repeat(np.maximum.reduceat(total, first), np.diff(np.append(first, len(total))))
+    # The rows of a key are in order of the values: of those with the most the first is the least.
+    strongest = np.flatnonzero(total == most)
+    best = strongest[np.searchsorted(strongest, first)]
     return tuple(value[best] for value in values)
