@@ -129,15 +129,6 @@ def _numbered(columns: Sequence[Integers]) -> tuple[Int64, Int64] | None:
     return first[taken], (np.cumsum(taken) - 1)[place]
 
 
-def sorting(*columns: Integers) -> Int64:
-    """The rows in order of the columns, the first leading; equal ones stay in their order.
-
-    What numpy.lexsort does, which sorts once per column: where the columns' ranges leave it, one number stands for all.
-    """
-    key = _one_number(columns)
-    return np.lexsort(columns[::-1]) if key is None else np.argsort(key, kind="stable")
-
-
 def _one_number(columns: Sequence[Integers]) -> Int64 | None:
     """A number per row that is in order as the columns are; None where 64 bits do not hold it."""
     if not len(columns[0]):
@@ -157,8 +148,9 @@ def _one_number(columns: Sequence[Integers]) -> Int64 | None:
 
 
 def _sorted(columns: Sequence[Integers]) -> tuple[Int64, Int64]:
-    """distinct, by sorting."""
-    order = sorting(*columns)
+    """distinct, by sorting: once, where one number can stand for all columns."""
+    key = _one_number(columns)
+    order = np.lexsort(columns[::-1]) if key is None else np.argsort(key, kind="stable")
     new = _changes([column[order] for column in columns])
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1

@@ -24,6 +24,7 @@ TESTS = [
     "test_event_passes",
     "test_innermost",
     "test_replay",
+    "test_shares",
 ]
 
 PROGRAM = """
