@@ -17,7 +17,7 @@ import numpy as np
 
 from xprof_py.postprocess.analyses.evidence import sources_of_gaps
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, encoded, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, encoded, integers, occurring
 from xprof_py.postprocess.join.windows import cover_leaves
 from xprof_py.postprocess.match.endpoints import read_executions
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -288,13 +288,16 @@ class AnsweringLane:
         self.waiting = np.flatnonzero(waits & (whom[twice] >= 0))
         self.whom = whom[twice]
         # Amounts per segment and class; a wait has none of its own.
-        self.amount = np.zeros((len(twice), len(CLASSES)), np.int64)
+        # By column: most classes never occur, and take neither time nor memory then.
+        self.amount = np.zeros((len(twice), len(CLASSES)), np.int64, order="F")
         place = np.cumsum(1 + split) - (1 + split)
         np.add.at(self.amount, (place[activity.of], activity.class_code), activity.amount_ps)
         halves = np.flatnonzero(second)
         self.amount[halves, _COLLECTIVE] = (self.end - self.start)[halves]
         self.amount[self.waiting] = 0
-        self.before = np.concatenate((np.zeros((1, len(CLASSES)), np.int64), np.cumsum(self.amount, axis=0)))
+        self.before = np.zeros((len(twice) + 1, len(CLASSES)), np.int64, order="F")
+        for code in {*occurring(activity.class_code, len(CLASSES)).tolist(), _COLLECTIVE}:
+            np.cumsum(self.amount[:, code], out=self.before[1:, code])
         self._undivided = twice
         # Shares are by segment, then class.
         self._share, self._reason = activity.of * len(CLASSES) + activity.class_code, activity.reason
