@@ -35,9 +35,14 @@ def partial(profile: Profile) -> pa.Table:
     first, which = distinct(cause, evidence, source, phase_of)
     length = np.zeros(len(first), np.int64)
     np.add.at(length, which, integers(gaps, "length_ps"))
-    coded = ((cause, causes), (evidence, evidences), (source, sources), (phase_of, phases))
     keys = {
-        key: [texts[code] for code in codes[first].tolist()] for key, (codes, texts) in zip(KEYS, coded, strict=True)
+        key: [texts[code] for code in np.asarray(codes)[first].tolist()]
+        for key, codes, texts in (
+            ("cause", cause, causes),
+            ("evidence", evidence, evidences),
+            ("source", source, sources),
+            ("phase", phase_of, phases),
+        )
     }
     return pa.table({**keys, "length_ps": length, "pieces": np.bincount(which)}, schema=_SCHEMA)
 

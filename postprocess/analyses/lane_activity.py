@@ -125,11 +125,11 @@ def _reasons(profile: Profile) -> tuple[tuple[tuple[str, str], ...], Int64, Int6
     source, sources = sources_of_gaps(profile)
     first, which = distinct(said, source)
     # Numbered in the order of the gaps.
-    found = np.empty(len(first), np.int64)
+    of_pair = np.empty(len(first), np.int64)
     for at in np.argsort(first, kind="stable").tolist():
         pair = (texts[said[first[at]]], sources[source[first[at]]])
-        found[at] = number.setdefault(pair, len(number))
-    return tuple(number), of_op, found[which]
+        of_pair[at] = number.setdefault(pair, len(number))
+    return tuple(number), of_op, of_pair[which]
 
 
 _Part = tuple[Int64, Int64, Int64, Int64, Int64, Int64]
