@@ -193,6 +193,22 @@ def all_within(column: Any, limit: int, /) -> bool: ...
 def replay(
     processes: tuple[tuple[Any, ...], ...], meetings: tuple[Any, ...], idle_removed: bool, never_waits: bool, /
 ) -> None: ...
+def share_out(
+    start_ps: Any,
+    end_ps: Any,
+    cause: Any,
+    step: Any,
+    function: Any,
+    text: Any,
+    event: Any,
+    stack: Any,
+    first: Any,
+    behind: Any,
+    since_ps: Any,
+    until_ps: Any,
+    first_step: Any,
+    /,
+) -> tuple[Column, Column, Column, Column, Column, Column, Column]: ...
 def rows_by_code(code: Any, keep: Any, /) -> tuple[Column, Column]: ...
 def innermost(
     start_ps: Any,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Events, integers
+from xprof_py.postprocess.join.columns import Events, Int64, dictionary, distinct, encoded, integers
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.profile import Profile
 
@@ -25,24 +25,30 @@ def partial(profile: Profile) -> pa.Table:
     gaps, windows, steps = profile["gaps"], profile["windows"], profile["steps"]
     if not gaps.num_rows:
         return _SCHEMA.empty_table()
-    step = windows["step"].take(gaps["window"])
-    kind = windows["kind"].take(gaps["window"])
-    phase = steps["phase"].take(step) if steps.num_rows else pa.nulls(gaps.num_rows, pa.string())
-    table = pa.table(
-        {
-            "cause": gaps["cause"],
-            "evidence": gaps["evidence"],
-            "source": sources_of_gaps(profile),
-            "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
-            "length_ps": gaps["length_ps"],
-            "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),
-        }
-    ).cast(_SCHEMA)
-    return merge(table, None)
+    phase = steps["phase"].take(windows["step"]) if steps.num_rows else pa.nulls(windows.num_rows, pa.string())
+    phase = pc.if_else(pc.equal(windows["kind"], "step"), phase, windows["kind"])
+    phase_code, phases = dictionary(pa.table({"phase": phase.dictionary_encode()}), "phase")
+    cause, causes = encoded(gaps, "cause")
+    evidence, evidences = encoded(gaps, "evidence")
+    source, sources = sources_of_gaps(profile)
+    phase_of = phase_code[integers(gaps, "window")]
+    first, which = distinct(cause, evidence, source, phase_of)
+    length = np.zeros(len(first), np.int64)
+    np.add.at(length, which, integers(gaps, "length_ps"))
+    keys = {
+        key: [texts[code] for code in np.asarray(codes)[first].tolist()]
+        for key, codes, texts in (
+            ("cause", cause, causes),
+            ("evidence", evidence, evidences),
+            ("source", source, sources),
+            ("phase", phase_of, phases),
+        )
+    }
+    return pa.table({**keys, "length_ps": length, "pieces": np.bincount(which)}, schema=_SCHEMA)
 
 
-def sources_of_gaps(profile: Profile) -> pa.StringArray:
-    """Per row of `gaps` the source line of its evidence as `path:line`, "" where it names none."""
+def sources_of_gaps(profile: Profile) -> tuple[Int64, list[str]]:
+    """(per row of `gaps` which text, texts): the source line of its evidence as `path:line`, "" where it names none."""
     gaps, events = profile["gaps"], Events.of(profile)
     event = integers(gaps, "event")
     known, source = events.argument_of("source", event)
@@ -58,7 +64,7 @@ def sources_of_gaps(profile: Profile) -> pa.StringArray:
         if place is not None:
             number[stack == row] = len(texts)
             texts.append(place.source)
-    return pa.array(texts, pa.string()).take(pa.array(number))
+    return number, texts
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

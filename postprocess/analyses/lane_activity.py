@@ -17,7 +17,7 @@ import numpy as np
 
 from xprof_py.postprocess.analyses.evidence import sources_of_gaps
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, encoded, integers, occurring
 from xprof_py.postprocess.join.windows import cover_leaves
 from xprof_py.postprocess.match.endpoints import read_executions
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -81,8 +81,8 @@ def read_activity(profile: Profile) -> ProcessActivity:
     execution[executions.last] = execution[executions.first] = np.arange(len(executions.first))
     gaps = profile["gaps"]
     gap_lane, gap_start, gap_end, length = (integers(gaps, n) for n in ("lane", "start_ps", "end_ps", "length_ps"))
-    place = {name: at for at, name in enumerate(CLASSES)}
-    cause = np.array([place[name] for name in gaps["cause"].to_pylist()] or np.zeros(0), np.int64)
+    of_cause, causes = encoded(gaps, "cause")
+    cause = np.array([CLASSES.index(name) for name in causes] or [0], np.int64)[of_cause]
     # Without collectives nobody waits for this process, and nobody asks.
     reasons, of_op, of_gap = _reasons(profile) if len(executions.first) else ((), code * 0 - 1, cause * 0 - 1)
     table = profile["windows"]
@@ -121,9 +121,15 @@ def _reasons(profile: Profile) -> tuple[tuple[tuple[str, str], ...], Int64, Int6
         words = opcodes[opcode[op]] if where else events.names[name[row]]
         found.append(number.setdefault((words, where), len(number)))
     of_op = np.array(found or [-1], np.int64)[which] if len(hlo) else hlo
-    said = zip(profile["gaps"]["evidence"].to_pylist(), sources_of_gaps(profile).to_pylist(), strict=True)
-    of_gap = np.array([number.setdefault(pair, len(number)) for pair in said] or np.zeros(0), np.int64)
-    return tuple(number), of_op, of_gap
+    said, texts = encoded(profile["gaps"], "evidence")
+    source, sources = sources_of_gaps(profile)
+    first, which = distinct(said, source)
+    # Numbered in the order of the gaps.
+    of_pair = np.empty(len(first), np.int64)
+    for at in np.argsort(first, kind="stable").tolist():
+        pair = (texts[said[first[at]]], sources[source[first[at]]])
+        of_pair[at] = number.setdefault(pair, len(number))
+    return tuple(number), of_op, of_pair[which]
 
 
 _Part = tuple[Int64, Int64, Int64, Int64, Int64, Int64]
@@ -282,13 +288,16 @@ class AnsweringLane:
         self.waiting = np.flatnonzero(waits & (whom[twice] >= 0))
         self.whom = whom[twice]
         # Amounts per segment and class; a wait has none of its own.
-        self.amount = np.zeros((len(twice), len(CLASSES)), np.int64)
+        # By column: most classes never occur, and take neither time nor memory then.
+        self.amount = np.zeros((len(twice), len(CLASSES)), np.int64, order="F")
         place = np.cumsum(1 + split) - (1 + split)
         np.add.at(self.amount, (place[activity.of], activity.class_code), activity.amount_ps)
         halves = np.flatnonzero(second)
         self.amount[halves, _COLLECTIVE] = (self.end - self.start)[halves]
         self.amount[self.waiting] = 0
-        self.before = np.concatenate((np.zeros((1, len(CLASSES)), np.int64), np.cumsum(self.amount, axis=0)))
+        self.before = np.zeros((len(twice) + 1, len(CLASSES)), np.int64, order="F")
+        for code in {*occurring(activity.class_code, len(CLASSES)).tolist(), _COLLECTIVE}:
+            np.cumsum(self.amount[:, code], out=self.before[1:, code])
         self._undivided = twice
         # Shares are by segment, then class.
         self._share, self._reason = activity.of * len(CLASSES) + activity.class_code, activity.reason

@@ -66,11 +66,25 @@ def dictionary(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
     return np.asarray(column.indices.to_numpy(zero_copy_only=False), dtype=np.int32), column.dictionary.to_pylist()
 
 
+def encoded(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
+    """Column ``name`` of texts as (codes, texts): as ``dictionary``, of a column that is not one in its table."""
+    return dictionary(pa.table({name: table[name].dictionary_encode()}), name)
+
+
 def among(rows: Int64, known: Int64) -> Bool:
     """Which of ``rows`` are in ``known``, which is in order."""
     if not len(known):
         return np.zeros(len(rows), np.bool_)
     return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
+
+
+def united(*columns: Int64) -> Int64:
+    """The values of all columns in order, each once.
+
+    What numpy.unique does, which makes a table of hashes of them. Columns of rows are in order mostly, and merged.
+    """
+    together = np.sort(np.concatenate(columns), kind="stable")
+    return together[_changes([together])]
 
 
 def occurring(codes: Integers, count: int) -> Int64:
@@ -116,9 +130,28 @@ def _numbered(columns: Sequence[Integers]) -> tuple[Int64, Int64] | None:
     return first[taken], (np.cumsum(taken) - 1)[place]
 
 
+def _one_number(columns: Sequence[Integers]) -> Int64 | None:
+    """A number per row that is in order as the columns are; None where 64 bits do not hold it."""
+    if not len(columns[0]):
+        return None
+    key = np.zeros(len(columns[0]), np.int64)
+    places = 1
+    for column in columns:
+        low = int(column.min())
+        size = int(column.max()) - low + 1
+        places *= size
+        if places >= 1 << 63:
+            return None
+        key *= size
+        key += column
+        key -= low
+    return key
+
+
 def _sorted(columns: Sequence[Integers]) -> tuple[Int64, Int64]:
-    """distinct, by sorting."""
-    order = np.lexsort(columns[::-1])
+    """distinct, by sorting: once, where one number can stand for all columns."""
+    key = _one_number(columns)
+    order = np.lexsort(columns[::-1]) if key is None else np.argsort(key, kind="stable")
     new = _changes([column[order] for column in columns])
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
@@ -190,15 +223,10 @@ class Events:
     @staticmethod
     def of(profile: Profile) -> Events:
         """The events of ``profile``, made once for it and for every profile that adds tables to it."""
-        known = profile.derived.get("events")
-        if isinstance(known, Events) and known._table is profile["events"] and known._args is profile["args"]:
-            return known
-        made = Events(profile)
-        profile.derived["events"] = made
-        return made
+        return profile.once("events", (profile["events"], profile["args"]), lambda: Events(profile))
 
     def __init__(self, profile: Profile) -> None:
-        table = self._table = profile["events"]
+        table = profile["events"]
         self.count = table.num_rows
         self.line: Int32 = _where_it_lies(_plain(table, "line").astype(np.int32, copy=False))
         name, self.names = dictionary(table, "name")
@@ -209,7 +237,7 @@ class Events:
         self.has_open = table["duration_ps"].null_count > 0
         """Whether events were still open at the end of the capture: their duration is OPEN."""
         self.end_ps = _Ends(self.start_ps, self.duration_ps, profile.capture_end_ps if self.has_open else None)
-        args = self._args = profile["args"]
+        args = profile["args"]
         self._arg_event = integers(args, "event")
         self._arg_key, keys = dictionary(args, "key")
         self._arg_kind = _plain(args, "kind")

@@ -29,6 +29,7 @@ TESTS = [
     "test_event_passes",
     "test_innermost",
     "test_replay",
+    "test_shares",
 ]
 
 PROGRAM = """

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Events, among, distinct
+from xprof_py.postprocess.join.columns import Events, among, distinct, united
 from xprof_py.postprocess.profile import Profile
 
 NAMES = ("f", "g", "$train.py:3 f", "end: f")
@@ -97,3 +97,19 @@ def test_distinct_rows_are_those_of_numpy(rows: list[tuple[int, int]]) -> None:
 def test_among_is_membership(rows: list[int], known: set[int]) -> None:
     found = among(np.array(rows, np.int64), np.array(sorted(known), np.int64))
     assert found.tolist() == [row in known for row in rows]
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9), max_size=20), min_size=1, max_size=4))
+def test_united_columns_are_numpys_unique(columns: list[list[int]]) -> None:
+    arrays = [np.array(column, np.int64) for column in columns]
+
+    assert united(*arrays).tolist() == np.unique(np.concatenate(arrays)).tolist()
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([-(2**63), -1, 0, 7, 2**31, 2**63 - 1])] * 3), min_size=1, max_size=20))
+def test_rows_that_no_one_number_tells_apart_are_distinct_too(rows: list[tuple[int, int, int]]) -> None:
+    first, which = distinct(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+
+    assert [rows[i] for i in first] == sorted(set(rows))
+    assert [rows[i] for i in first[which]] == rows
+    assert first.tolist() == [rows.index(row) for row in sorted(set(rows))]
