@@ -131,6 +131,9 @@ def together(xspace: Profile, shard: Profile) -> Profile:
         "clock_samples": shard["clock_samples"],
         "power": _added(shard["power"], "time_ps", shift_ps),
         "plane_args": shard["plane_args"],
+        "lost_events": _added(
+            _added(_added(shard["lost_events"], "line", lines), "start_ps", shift_ps), "end_ps", shift_ps
+        ),
         "diagnostics": shard["diagnostics"],
     }
     tables = dict(xspace.tables)

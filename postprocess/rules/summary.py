@@ -15,6 +15,7 @@ from xprof_py.postprocess.analyses import launch_bound as launching
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
 from xprof_py.postprocess.rules import code_rows
 from xprof_py.postprocess.rules import verdict as verdict_rule
+from xprof_py.postprocess.rules.caveat import caveat
 from xprof_py.postprocess.rules.copy_words import copy_advice, copy_evidence, copy_rows
 from xprof_py.postprocess.rules.evidence_rows import MOST_ROWS, rows_by_class
 from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
@@ -120,7 +121,9 @@ def build_summary(
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": _verdict(shares, predicted, evidence, processes, launched, ahead, copies, power),
+        "verdict": _verdict(
+            shares, predicted, evidence, processes, launched, ahead, copies, power, caveat(notes, counts)
+        ),
         "run_ahead": ahead,
         "copies": copies,
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
@@ -165,6 +168,7 @@ def _verdict(
     ahead: dict[str, Any] | None,
     copies: list[dict[str, Any]],
     power: dict[str, Any] | None,
+    lost: str | None,
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
@@ -174,7 +178,7 @@ def _verdict(
     name = found["bottleneck"]
     more = unblock_advice(name, ahead, found["step_ms"]) + copy_advice(name, copies) + sampler_advice(name, processes)
     more += throttling_advice(power)
-    return {**found, "advice": found["advice"] + more}
+    return {**found, "caveat": lost, "advice": found["advice"] + more}
 
 
 def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]], processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
