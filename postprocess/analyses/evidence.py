@@ -2,8 +2,8 @@
 
 Per (cause, evidence, source, phase of the step) over the pieces of gaps: picoseconds and pieces. The
 evidence is the name of the span that decided (for `unknown`: of the span that was open and says nothing); its source is
-the code that it names itself (`wrap_input` does). Where a sampled stack decided, evidence and source are its place in
-the user's code.
+the code that it names itself (`wrap_input` does). Where a sampled stack decided (`sampled`), evidence and source are
+its place in the user's code; `span` is the program's own span that was open, null where none was (a step is none).
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.join.columns import Events, integers
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import Kind
 
-KEYS = ["cause", "evidence", "source", "phase"]
-_SCHEMA = pa.schema([*((k, pa.string()) for k in KEYS), ("length_ps", pa.int64()), ("pieces", pa.int64())])
+KEYS = ["cause", "evidence", "source", "phase", "span", "sampled"]
+_SCHEMA = pa.schema(
+    [
+        *((k, pa.string()) for k in KEYS[:-1]),
+        ("sampled", pa.bool_()),
+        ("length_ps", pa.int64()),
+        ("pieces", pa.int64()),
+    ]
+)
 
 
 def partial(profile: Profile) -> pa.Table:
@@ -34,6 +42,8 @@ def partial(profile: Profile) -> pa.Table:
             "evidence": gaps["evidence"],
             "source": sources_of_gaps(profile),
             "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
+            "span": own_spans(profile),
+            "sampled": sampled_places(profile),
             "length_ps": gaps["length_ps"],
             "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),
         }
@@ -59,6 +69,25 @@ def sources_of_gaps(profile: Profile) -> pa.StringArray:
             number[stack == row] = len(texts)
             texts.append(place.source)
     return pa.array(texts, pa.string()).take(pa.array(number))
+
+
+def own_spans(profile: Profile) -> pa.StringArray:
+    """Per row of `gaps` the name of the program's own span that was open, null where none was or it was only a step."""
+    events = Events.of(profile)
+    event = integers(profile["gaps"], "event")
+    own = event >= 0
+    own[own] = events.kind[event[own]] == Kind.SPAN
+    name = np.zeros(len(event), np.int64)
+    name[own] = events.name[event[own]]
+    return pa.array(events.names, pa.string()).take(pa.array(name, mask=~own))
+
+
+def sampled_places(profile: Profile) -> pa.BooleanArray:
+    """Per row of `gaps` whether its evidence is the place of a sampled stack."""
+    stack = integers(profile["gaps"], "stack")
+    stacks = Stacks(profile)
+    placed = [row for row in np.unique(stack[stack >= 0]).tolist() if stacks.place(row) is not None]
+    return pa.array(np.isin(stack, placed))
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

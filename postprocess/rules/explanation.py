@@ -228,6 +228,8 @@ class _View:
             "ms": row["length_ps"] / 1e9,
             "step": step and step["number"],
             "evidence": row["evidence"],
+            "sampled": row["sampled"],
+            "span": row["span"],
             "function": row["function"],
             "source": row["source"],
             "event_start_ms": None if row["event_start_ps"] is None else self._ms(row["event_start_ps"]),

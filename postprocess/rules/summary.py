@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.analyses import launch_bound as launching
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
+from xprof_py.postprocess.join.gaps import REASONS
 from xprof_py.postprocess.rules import code_rows
 from xprof_py.postprocess.rules import verdict as verdict_rule
 from xprof_py.postprocess.rules.caveat import caveat
@@ -28,6 +29,7 @@ from xprof_py.postprocess.rules.sampler_words import sampler_advice
 from xprof_py.postprocess.rules.stages import stage_rows
 from xprof_py.postprocess.rules.straggler import straggler
 from xprof_py.postprocess.rules.throughput import throughput_summary
+from xprof_py.postprocess.rules.unknown_words import unknown_advice
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -122,7 +124,16 @@ def build_summary(
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
         "verdict": _verdict(
-            shares, predicted, evidence, processes, launched, ahead, copies, power, caveat(notes, counts)
+            shares,
+            predicted,
+            evidence,
+            processes,
+            launched,
+            ahead,
+            copies,
+            power,
+            caveat(notes, counts),
+            unknown_advice(tables["evidence"], phases),
         ),
         "run_ahead": ahead,
         "copies": copies,
@@ -169,10 +180,13 @@ def _verdict(
     copies: list[dict[str, Any]],
     power: dict[str, Any] | None,
     lost: str | None,
+    of_unknown: str | None,
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
     advice = {"host": launched["advice"]} if launched is not None and launched["mostly"] else {}
+    if of_unknown is not None:
+        advice["unknown"] = of_unknown
     has_device = any(p["devices"] for p in processes)
     found = verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
     name = found["bottleneck"]
@@ -419,15 +433,20 @@ def _slowest(steps: pa.Table) -> list[dict[str, Any]]:
 
 
 def _unknown(gaps: pa.Table, phases: tuple[str, ...], lanes: int, whole_s: float) -> list[dict[str, Any]]:
-    totals: Counter[str] = Counter()
+    totals: Counter[tuple[str, str, bool]] = Counter()
     for row in gaps.to_pylist():
         if row["cause"] == "unknown" and row["phase"] in phases:
-            totals[row["evidence"]] += row["length_ps"]
+            totals[row["evidence"], row["span"] or "", row["sampled"]] += row["length_ps"]
     out = []
-    for evidence, length in sorted(totals.items(), key=lambda pair: (-pair[1], pair[0]))[:UNKNOWN_ROWS]:
+    for (evidence, span, sampled), length in sorted(totals.items(), key=lambda pair: (-pair[1], pair[0]))[
+        :UNKNOWN_ROWS
+    ]:
         seconds = length / 1e12 / lanes
-        spans = [] if evidence.startswith("no ") else evidence.split(", ")
-        why = evidence if not spans else "a span was open that is no evidence of work"
+        why, spans = evidence, [span] if span else []
+        if sampled:
+            why = f"the thread waited at {evidence}, and nothing says for what"
+        elif evidence not in REASONS:
+            why, spans = "a span was open that is no evidence of work", [evidence]
         out.append({"why": why, "seconds": seconds, "share": seconds / whole_s if whole_s else None, "spans": spans})
     return out
 
