@@ -1,4 +1,4 @@
-"""What a verdict does not rest on: recorded time that is lost."""
+"""What a verdict does not rest on: events lost of the recordings read. A file that is not read costs itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ WHAT = {
     "dropped_ring": "annotations were dropped",
     "dropped_budget": "annotations were dropped",
     "dropped_error": "annotations were dropped",
-    "file_missing": "a file is missing",
-    "unreadable": "a file cannot be read",
     "no_clock": "events without a time are left out",
 }
 """Words by code of the diagnostics that say that events are lost, the cause before what follows from it."""
