@@ -393,3 +393,15 @@ def test_what_an_earlier_run_left_is_not_counted_as_recorded(tmp_path: Path) -> 
     assert xprof_run(tmp_path / "r", program="pass").returncode == 0
     done = xprof_run(tmp_path / "r", "--overwrite", program=["true"])
     assert "nothing was recorded" in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    done = xprof_run(tmp_path / "file" / "r", program="print('ran')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path / 'file' / 'r'}: cannot record there: Not a directory" in done.stderr
+
+
+def test_where_no_program_is_found_no_folder_is_left(tmp_path: Path) -> None:
+    assert xprof_run(tmp_path / "r", program=["no-such-program"]).returncode == 127
+    assert list(tmp_path.iterdir()) == []

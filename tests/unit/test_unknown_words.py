@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from conformance.case_text import parse_case
+from conformance.case_text import parse_case, read_case
 from conformance.profile_tables import profile_of
 from xprof_py.postprocess.fleet.analysis import Analysis, partials, reduce_partials
 from xprof_py.postprocess.rules.explanation import explain_step
+from xprof_py.viewers.terminal_explain import render_explanation
+
+CASES = Path(__file__).parent.parent / "conformance" / "cases"
 
 STEPS = """
 title: Six steps of 20 ms: 16 waiting, {where}
@@ -79,3 +83,18 @@ def test_the_summary_tells_the_spans_that_were_open_from_the_frames() -> None:
     told = [(row["why"], row["spans"]) for row in analysed(True, True).summary["unknown"]]
     assert told[0] == ("the thread waited at train.py:7 <module>, and nothing says for what", ["prepare"])
     assert all("train.py" not in span for _, spans in told for span in spans)
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "where the host began it"), (2, "where the step before ended")])
+def test_a_step_says_from_where_it_is_counted(number: int, words: str) -> None:
+    found = analysed(span=True, sampled=True)
+    assert explain_step(found.summary, found.tables, number)["step"]["counted_from"] == words
+
+
+def test_on_a_device_it_is_counted_from_the_device_s_last_end() -> None:
+    case = read_case(CASES / "late_launch.case")
+    found = reduce_partials([partials(profile_of(case, "shard"))], [])
+    told = explain_step(found.summary, found.tables, 1)
+    assert told["step"]["counted_from"] == "where the device ended the step before"
+    shown = render_explanation(told, color=False, width=100)
+    assert "counted from where the device ended the step before" in " ".join(shown.split())

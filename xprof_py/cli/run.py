@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -20,10 +21,11 @@ from xprof_py.cli.arguments import at_least_one, named
 from xprof_py.config import choice, load_settings
 from xprof_py.errors import UsageError
 from xprof_py.injection import NVTX_VARIABLE, nvtx_held_by, nvtx_library
-from xprof_py.places import FolderPlace
-from xprof_py.run_folder import read_run_files
+from xprof_py.places import FolderPlace, place_of
+from xprof_py.run_folder import DEGRADING_ERRNOS, read_run_files
 from xprof_py.session import capture
 
+_FOLDERS = ("run", "shards")
 COLLECTORS = ("xla", "cuda", "stacks", "power", "probe")
 # Sent to the program by whoever sent them to us. A terminal sends its own to both.
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -87,7 +89,8 @@ class Run:
         """Start the program, wait for it, say what to do next. Returns its exit code.
 
         Raises:
-            UsageError: arguments that cannot work, RUN in use, NVTX in another tool's hands: nothing is started then.
+            UsageError: arguments that cannot work, RUN in use or not to be made, NVTX in another tool's hands. Nothing
+                is started then.
         """
         program = args.program[1:] if args.program[:1] == ["--"] else args.program
         if not program:
@@ -100,7 +103,10 @@ class Run:
         environ = recorded_environ(os.environ, args, run_folder)
         # What the settings say wrongly is said before the program runs.
         load_settings({}, environ, Path.cwd())
+        _prepare(run_folder)
         code = _run_and_wait(program, environ)
+        if code in (_NOT_FOUND, _NOT_EXECUTABLE):
+            _remove_empty(run_folder)
         _say_what_next(run_folder, code, environ)
         return code
 
@@ -133,6 +139,29 @@ def recorded_environ(environ: Mapping[str, str], args: argparse.Namespace, run_f
     # Arguments that make no sense are said here, not in the program.
     capture(**{**told, **({"steps": tuple(args.steps)} if args.steps else {})})
     return out
+
+
+def _prepare(run_folder: str) -> None:
+    """Make the run folder. Raises UsageError where that cannot be: the program's processes would say so one by one.
+
+    A full disk is none of the user's mistakes: then the program runs, and its processes say what they could not record.
+    An address or a network file system is not asked here, since asking may take long.
+    """
+    place = place_of(run_folder)
+    if not isinstance(place, FolderPlace) or place.is_remote:
+        return
+    try:
+        place.prepare(list(_FOLDERS))
+    except OSError as error:
+        if error.errno not in DEGRADING_ERRNOS:
+            raise UsageError(f"{run_folder}: cannot record there: {error.strerror or error}") from error
+
+
+def _remove_empty(run_folder: str) -> None:
+    """Where no program ran, what ``_prepare`` made goes, unless something is in it."""
+    for name in (*_FOLDERS, "."):
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.normpath(os.path.join(run_folder, name)))
 
 
 def _inject_nvtx(environ: dict[str, str]) -> None:
