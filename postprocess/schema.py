@@ -125,6 +125,14 @@ TABLES: dict[str, pa.Schema] = {
         ("value", pa.int64()),
     ),
     "texts": _schema(("text", pa.large_string())),
+    # Where events of a thread are lost: those that ended after `start_ps` and up to `end_ps`. `cause`: damaged (all of
+    # them: a chunk of the shard is), dropped (some of them, by the recorder).
+    "lost_events": _schema(
+        ("line", pa.int32()),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64()),
+        ("cause", pa.string()),
+    ),
     # Sampled Python stacks. One row per sample: `line` was at `time_ps` in `stack` (null: no Python frame, or one past
     # the recorder's limits), at work (`on_cpu`: on a CPU, or ready for one that others had) or waiting; in the
     # `interval_ps` since it was last looked at it used `cpu_ps` of a CPU. Sorted by (line, time_ps).

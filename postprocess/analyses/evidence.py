@@ -2,22 +2,32 @@
 
 Per (cause, evidence, source, phase of the step) over the pieces of gaps: picoseconds and pieces. The
 evidence is the name of the span that decided (for `unknown`: of the span that was open and says nothing); its source is
-the code that it names itself (`wrap_input` does). Where a sampled stack decided, evidence and source are its place in
-the user's code.
+the code that it names itself (`wrap_input` does). Where a sampled stack decided (`sampled`), evidence and source are
+its place in the user's code; `span` is the program's own span that was open, null where none was (a step is none).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Events, Int64, dictionary, distinct, encoded, integers
+from xprof_py.postprocess.join.columns import Events, Int64, UInt8, dictionary, distinct, encoded, integers
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.schema import Kind
 
-KEYS = ["cause", "evidence", "source", "phase"]
-_SCHEMA = pa.schema([*((k, pa.string()) for k in KEYS), ("length_ps", pa.int64()), ("pieces", pa.int64())])
+KEYS = ["cause", "evidence", "source", "phase", "span", "sampled"]
+_SCHEMA = pa.schema(
+    [
+        *((k, pa.string()) for k in KEYS[:-1]),
+        ("sampled", pa.bool_()),
+        ("length_ps", pa.int64()),
+        ("pieces", pa.int64()),
+    ]
+)
 
 
 def partial(profile: Profile) -> pa.Table:
@@ -32,18 +42,22 @@ def partial(profile: Profile) -> pa.Table:
     evidence, evidences = encoded(gaps, "evidence")
     source, sources = sources_of_gaps(profile)
     phase_of = phase_code[integers(gaps, "window")]
-    first, which = distinct(cause, evidence, source, phase_of)
+    span, spans = own_spans(profile)
+    sampled = sampled_places(profile)
+    first, which = distinct(cause, evidence, source, phase_of, span, sampled)
     length = np.zeros(len(first), np.int64)
     np.add.at(length, which, integers(gaps, "length_ps"))
-    keys = {
+    keys: dict[str, list[Any]] = {
         key: [texts[code] for code in np.asarray(codes)[first].tolist()]
         for key, codes, texts in (
             ("cause", cause, causes),
             ("evidence", evidence, evidences),
             ("source", source, sources),
             ("phase", phase_of, phases),
+            ("span", span, spans),
         )
     }
+    keys["sampled"] = (sampled[first] != 0).tolist()
     return pa.table({**keys, "length_ps": length, "pieces": np.bincount(which)}, schema=_SCHEMA)
 
 
@@ -65,6 +79,25 @@ def sources_of_gaps(profile: Profile) -> tuple[Int64, list[str]]:
             number[stack == row] = len(texts)
             texts.append(place.source)
     return number, texts
+
+
+def own_spans(profile: Profile) -> tuple[Int64, list[str | None]]:
+    """(per row of `gaps` which name, names) of the program's own span that was open; None: none was, or only a step."""
+    events = Events.of(profile)
+    event = integers(profile["gaps"], "event")
+    own = event >= 0
+    own[own] = events.kind[event[own]] == Kind.SPAN
+    name = np.full(len(event), len(events.names), np.int64)
+    name[own] = events.name[event[own]]
+    return name, [*events.names, None]
+
+
+def sampled_places(profile: Profile) -> UInt8:
+    """Per row of `gaps` 1 where its evidence is the place of a sampled stack."""
+    stack = integers(profile["gaps"], "stack")
+    stacks = Stacks(profile)
+    placed = [row for row in np.unique(stack[stack >= 0]).tolist() if stacks.place(row) is not None]
+    return np.isin(stack, placed).astype(np.uint8)
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

@@ -160,7 +160,7 @@ def solve(endpoints: Sequence[Endpoints]) -> Solution:
             continue
         if index in seen:
             both = " and ".join(sorted((seen[index], file)))
-            raise BadInputError(both, "", f"are two runs, both with a process {index}: analyse one at a time")
+            raise BadInputError(both, "", f"are two runs, both with a process {index}: name one of them")
         seen[index] = file
     count = Counter(process.host for process in ordered)
     of = {e.key: Solved(e.host if count[e.host] == 1 else f"{e.host}:{e.key}") for e in ordered}

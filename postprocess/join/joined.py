@@ -28,6 +28,7 @@ from xprof_py.postprocess.join.gaps import METHODS, Ends, GapCauses, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.inferred_steps import Inferred, infer_from_ranges, infer_steps
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
+from xprof_py.postprocess.join.lost_events import LostEvents
 from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_bound
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
 from xprof_py.postprocess.join.samples import Samples
@@ -74,7 +75,10 @@ class _Join:
         self.events = Events.of(profile)
         self.thread_of_line = thread_of_line(profile, self.events)
         self.host_line = self._host_lines()
-        self.steps: Steps = read_steps(self.events, self.thread_of_line)
+        self.lost = LostEvents(profile, self.thread_of_line) if profile["lost_events"].num_rows else None
+        self.steps: Steps = read_steps(
+            self.events, self.thread_of_line, self.lost.marked_again if self.lost is not None else None
+        )
         self.samples = Samples(profile, self.thread_of_line)
         self.activity = HostActivity(
             self.events, self.thread_of_line, self.host_line, profile.capture_start_ps, self.samples
@@ -93,6 +97,9 @@ class _Join:
             self._infer_steps()
         elif not len(self.steps.event) and not len(self.launches.event) and not self.planes.ops.lanes:
             self._take_inferred(infer_from_ranges(self.events, self.thread_of_line, self.host_line))
+        self.not_whole: dict[int, str] = {}
+        if self.lost is not None:
+            self.steps, self.not_whole = self.lost.fill_in(self.steps)
         self.memory_bound: MemoryBound = classify_memory_bound(profile, self.ops)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
         starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
@@ -145,6 +152,7 @@ class _Join:
         if found is None:
             return
         self.steps, self.run_step, self.run_nested = found.steps, found.run_step, found.run_step
+        self.not_whole = {}
         self.launch_step[:] = -1
         for run in np.flatnonzero(found.run_step >= 0).tolist():
             self.joined.how[run] = "steps_line"
@@ -395,7 +403,7 @@ class _Join:
             for step, why in found.items():
                 if not self.no_device:
                     phase[step], reason[step] = name, why
-        for step, why in self._with_lost_kernels().items():
+        for step, why in (*self._with_lost_kernels().items(), *self.not_whole.items()):
             phase[step], reason[step] = "unmeasured", why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]

@@ -18,6 +18,7 @@ from xprof_py.injection import NVTX_VARIABLE
 from xprof_py.postprocess.fleet.analysis import partials, reduce_partials
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import find_sources
+from xprof_py.postprocess.schema import Kind
 
 PLAIN = """
 import time
@@ -388,3 +389,67 @@ def test_an_unmodified_jax_training(tmp_path: Path) -> None:
     assert steps["source"] == "annotated"
     assert steps["count"] >= 23  # the first call may lie before XLA's profiler
     assert time.monotonic() - began < 110
+
+
+TWO = ["sh", "-c", f"{sys.executable} first.py; {sys.executable} second.py"]
+
+
+def two_programs(folder: Path) -> Path:
+    for name, steps in (("first", 3), ("second", 5)):
+        (folder / f"{name}.py").write_text(
+            f"from xprof_py import step\nfor i in range({steps}):\n    with step(i, name={name!r}): pass\n"
+        )
+    return folder / "r"
+
+
+def steps_of(run: Path) -> list[tuple[str, int]]:
+    """(name, steps) of each process of a run, by the run files that the command names."""
+    out = []
+    for file in (run / "run").glob("*.json"):
+        (source,) = find_sources([file]).processes
+        profile = read_process(source)
+        events = profile["events"].to_pylist()
+        kinds = [event["name"] for event in events if event["kind"] == int(Kind.STEP)]
+        out.append((kinds[0], len(kinds)))
+    return sorted(out)
+
+
+def test_programs_one_after_the_other_are_each_recorded(tmp_path: Path) -> None:
+    run = two_programs(tmp_path)
+    done = xprof_run(run, program=TWO, cwd=tmp_path)
+    assert (done.returncode, "not recorded" in done.stderr) == (0, False), done.stderr
+    assert steps_of(run) == [("first", 3), ("second", 5)]
+    assert "Recorded 2 processes" in done.stderr
+    named = [line.split("analyze ")[1].split("  # ") for line in done.stderr.splitlines() if "analyze" in line]
+    assert [command.endswith(f"{name}.py") for (_, command), name in zip(named, ("first", "second"), strict=True)]
+    assert all((tmp_path / file).is_file() for file, _ in named)
+
+
+def test_overwriting_removes_what_was_there_before_and_nothing_of_this_run(tmp_path: Path) -> None:
+    run = two_programs(tmp_path)
+    assert xprof_run(run, program="from xprof_py import step\nwith step(0, name='old'): pass").returncode == 0
+    assert steps_of(run) == [("old", 1)]
+    refused = xprof_run(run, program=TWO, cwd=tmp_path)
+    assert (refused.returncode, steps_of(run)) == (2, [("old", 1)])
+    done = xprof_run(run, "--overwrite", program=TWO, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert steps_of(run) == [("first", 3), ("second", 5)]
+    assert len(list((run / "shards").iterdir())) == 2
+
+
+def test_what_an_earlier_run_left_is_not_counted_as_recorded(tmp_path: Path) -> None:
+    assert xprof_run(tmp_path / "r", program="pass").returncode == 0
+    done = xprof_run(tmp_path / "r", "--overwrite", program=["true"])
+    assert "nothing was recorded" in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    done = xprof_run(tmp_path / "file" / "r", program="print('ran')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path / 'file' / 'r'}: cannot record there: Not a directory" in done.stderr
+
+
+def test_where_no_program_is_found_no_folder_is_left(tmp_path: Path) -> None:
+    assert xprof_run(tmp_path / "r", program=["no-such-program"]).returncode == 127
+    assert list(tmp_path.iterdir()) == []
