@@ -20,6 +20,10 @@ class Ranked(Protocol):
         """The file, where it is a trace in JSON."""
 
     @property
+    def run_file(self) -> str | None:
+        """Its run file, where it has one."""
+
+    @property
     def process_index(self) -> int | None:
         """Its rank."""
 

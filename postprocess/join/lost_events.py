@@ -129,7 +129,7 @@ def _with_missing(steps: Steps, missing: list[_Missing], why: dict[int, str]) ->
     moved = np.delete(row, np.arange(outer, outer + new))
 
     def put(known: Sequence[Any] | Int64, added: list[Any], of: type = np.int64) -> np.ndarray[Any, Any]:
-        out = np.empty(len(row), of)
+        out: np.ndarray[Any, Any] = np.empty(len(row), of)
         out[row] = np.concatenate((np.array(known[:outer], of), np.array(added, of), np.array(known[outer:], of)))
         return out
 

@@ -46,8 +46,10 @@ class ShardLost:
         for number, (thread, _) in enumerate(slots if self.places else ()):
             chunks_of.setdefault(thread, []).append(number)
         rows = set()
-        for thread, place, cause in self.places if ticks is not None else ():
-            for one in line_of if thread is None else {thread} & line_of.keys():
+        for stated, place, cause in self.places:
+            for one in line_of if stated is None else {stated} & line_of.keys():
+                if ticks is None:
+                    continue
                 chunks = chunks_of.get(one, [])
                 behind = bisect_left(chunks, place)
                 # A drop is told behind the events that were in the ring with it: it may lie before them.

@@ -251,8 +251,8 @@ def _say_what_next(run_folder: str, code: int, environ: Mapping[str, str]) -> No
 def _span(said: Mapping[str, Any]) -> tuple[int, int]:
     """When a process was recorded, in ns of CLOCK_REALTIME; one that did not stop until now."""
     start, stop = (said.get(edge) for edge in ("start", "stop"))
-    begin = start.get("realtime_ns", 0) if isinstance(start, dict) else 0
-    return begin, stop.get("realtime_ns", begin) if isinstance(stop, dict) else time.time_ns()
+    begin = int(start.get("realtime_ns", 0)) if isinstance(start, dict) else 0
+    return begin, int(stop.get("realtime_ns", begin)) if isinstance(stop, dict) else time.time_ns()
 
 
 def _are_apart(said: Sequence[Mapping[str, Any]]) -> bool:
