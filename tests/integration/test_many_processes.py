@@ -58,7 +58,12 @@ def few(folder: Path) -> tuple[Path, ...]:
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(out)): f.read_bytes() for f in sorted(out.rglob("*")) if f.is_file()}
+    """Of a partial its length: what lies in its columns where a value is null is nobody's, and differs."""
+    files = [f for f in sorted(out.rglob("*")) if f.is_file()]
+    return {
+        str(f.relative_to(out)): b"%d bytes" % f.stat().st_size if f.suffix == ".part" else f.read_bytes()
+        for f in files
+    }
 
 
 def run(paths: Any, out: Path, scheduler: Scheduler, **options: Any) -> Analysis:
