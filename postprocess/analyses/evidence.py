@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Events, integers
+from xprof_py.postprocess.join.columns import Events, Int64, codes, distinct, integers
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.profile import Profile
 
@@ -25,24 +25,27 @@ def partial(profile: Profile) -> pa.Table:
     gaps, windows, steps = profile["gaps"], profile["windows"], profile["steps"]
     if not gaps.num_rows:
         return _SCHEMA.empty_table()
-    step = windows["step"].take(gaps["window"])
-    kind = windows["kind"].take(gaps["window"])
-    phase = steps["phase"].take(step) if steps.num_rows else pa.nulls(gaps.num_rows, pa.string())
-    table = pa.table(
-        {
-            "cause": gaps["cause"],
-            "evidence": gaps["evidence"],
-            "source": sources_of_gaps(profile),
-            "phase": pc.if_else(pc.equal(kind, "step"), phase, kind),
-            "length_ps": gaps["length_ps"],
-            "pieces": pa.repeat(pa.scalar(1, pa.int64()), gaps.num_rows),
-        }
-    ).cast(_SCHEMA)
-    return merge(table, None)
+    phase = steps["phase"].take(windows["step"]) if steps.num_rows else pa.nulls(windows.num_rows, pa.string())
+    phase, phases = codes(pc.if_else(pc.equal(windows["kind"], "step"), phase, windows["kind"]))
+    (cause, causes), (evidence, texts) = codes(gaps["cause"]), codes(gaps["evidence"])
+    source, sources = sources_of_gaps(profile)
+    columns = (cause, evidence, source, phase[integers(gaps, "window")])
+    first, group = distinct(*columns)
+    length_ps = np.zeros(len(first), np.int64)
+    np.add.at(length_ps, group, integers(gaps, "length_ps"))
+    named = {
+        key: [words[code] for code in column[first].tolist()]
+        for key, column, words in zip(KEYS, columns, (causes, texts, sources, phases), strict=True)
+    }
+    pieces = np.bincount(group, minlength=len(first))
+    return merge(pa.table({**named, "length_ps": length_ps, "pieces": pieces}, schema=_SCHEMA), None)
 
 
-def sources_of_gaps(profile: Profile) -> pa.StringArray:
-    """Per row of `gaps` the source line of its evidence as `path:line`, "" where it names none."""
+def sources_of_gaps(profile: Profile) -> tuple[Int64, list[str]]:
+    """(number of a text per row of `gaps`, texts): the source line of its evidence as `path:line`, "" without one.
+
+    A text may have several numbers.
+    """
     gaps, events = profile["gaps"], Events.of(profile)
     event = integers(gaps, "event")
     known, source = events.argument_of("source", event)
@@ -58,7 +61,7 @@ def sources_of_gaps(profile: Profile) -> pa.StringArray:
         if place is not None:
             number[stack == row] = len(texts)
             texts.append(place.source)
-    return pa.array(texts, pa.string()).take(pa.array(number))
+    return number, texts
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

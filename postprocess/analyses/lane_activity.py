@@ -17,7 +17,7 @@ import numpy as np
 
 from xprof_py.postprocess.analyses.evidence import sources_of_gaps
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, codes, dictionary, distinct, integers
 from xprof_py.postprocess.join.windows import cover_leaves
 from xprof_py.postprocess.match.endpoints import read_executions
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -121,8 +121,14 @@ def _reasons(profile: Profile) -> tuple[tuple[tuple[str, str], ...], Int64, Int6
         words = opcodes[opcode[op]] if where else events.names[name[row]]
         found.append(number.setdefault((words, where), len(number)))
     of_op = np.array(found or [-1], np.int64)[which] if len(hlo) else hlo
-    said = zip(profile["gaps"]["evidence"].to_pylist(), sources_of_gaps(profile).to_pylist(), strict=True)
-    of_gap = np.array([number.setdefault(pair, len(number)) for pair in said] or np.zeros(0), np.int64)
+    (evidence, texts), (source, sources) = codes(profile["gaps"]["evidence"]), sources_of_gaps(profile)
+    first, which = distinct(evidence, source)
+    pairs = np.full(len(first), -1, np.int64)
+    # Numbers are given in order of the gaps.
+    for at in np.argsort(first).tolist():
+        pair = texts[evidence[first[at]]], sources[source[first[at]]]
+        pairs[at] = number.setdefault(pair, len(number))
+    of_gap = pairs[which]
     return tuple(number), of_op, of_gap
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Events, Int64, integers
 from xprof_py.postprocess.profile import Profile
@@ -107,10 +108,10 @@ def _dispatch_ps(profile: Profile, launch_step: Int64, steps: int) -> Int64:
     line, start = integers(launches, "line"), integers(launches, "start_ps")
     end = events.end_ps[integers(launches, "event")]
     calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
-    leaves = profile["ops"].filter(profile["ops"]["leaf"])
-    leaf_line = events.line[integers(leaves, "event")]
-    leaf_start = integers(leaves, "start_ps")
-    leaf_end = leaf_start + integers(leaves, "duration_ps")
+    ops = leaves(profile)
+    leaf_line = events.line[integers(ops, "event")]
+    leaf_start = integers(ops, "start_ps")
+    leaf_end = leaf_start + integers(ops, "duration_ps")
     out = np.zeros(steps, np.int64)
     for one in np.unique(line).tolist():
         mine = np.flatnonzero((line == one) & (launch_step >= 0))

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.hlo.peaks import peaks_of
 from xprof_py.postprocess.join.columns import distinct, integers
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
@@ -52,8 +53,10 @@ def partial(profile: Profile) -> pa.Table:
     """
     sums: dict[tuple[str, str, str, int], Counter[str]] = {}
 
-    def add(step: int, matmul_type: str = "", peak: int = 0, **amounts: int) -> None:
-        sums.setdefault((names[step], phases[step], matmul_type, peak), Counter()).update(amounts)
+    def add(step: int, **amounts: int) -> None:
+        found = sums.setdefault((names[step], phases[step], "", 0), Counter())
+        for name, amount in amounts.items():
+            found[name] += amount
 
     steps = profile["steps"]
     names, phases = steps["name"].to_pylist(), steps["phase"].to_pylist()
@@ -110,7 +113,7 @@ def _matmuls(
 
     ``steps``: name and phase of each.
     """
-    ops = profile["ops"].filter(profile["ops"]["leaf"])
+    ops = leaves(profile)
     run, hlo_op, lane = (integers(ops, name) for name in ("run", "hlo_op", "lane"))
     step_of_run = integers(profile["runs"], "step")
     costs = {row["op"]: row for row in profile["hlo_costs"].to_pylist() if row["matmul_flops"]}
