@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Events, Int64, integers
+from xprof_py.postprocess.join.columns import Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, Kind
 
@@ -54,7 +54,7 @@ _SCHEMA = pa.schema(
 
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile: a row for every step window with a run."""
-    steps = profile["steps"].to_pylist()
+    steps = profile["steps"].select(["name", "number", "phase"]).to_pylist()
     launches, runs = profile["launches"], profile["runs"]
     if not launches.num_rows or not runs.num_rows:
         return _SCHEMA.empty_table()
@@ -151,13 +151,15 @@ def _most_launched(profile: Profile, launch_step: Int64, steps: int) -> list[tup
     for row in profile["program_functions"].to_pylist():
         if row["file"] is not None:
             places.setdefault(row["function"], set()).add(f"{row['file']}:{row['source_line']}")
-    table = profile["launches"].append_column("of", pa.array(launch_step)).filter(pa.array(launch_step >= 0))
-    counted = table.group_by(["of", "name"]).aggregate([("event", "count")])
+    of = np.flatnonzero(launch_step >= 0)
+    name_code, names = dictionary(profile["launches"], "name")
+    source = [places.get(host_names.function_name(name), set()) for name in names]
+    first, which = distinct(launch_step[of], name_code[of])
+    counted = (launch_step[of[first]], name_code[of[first]], np.bincount(which, minlength=len(first)))
     out: list[tuple[str, int, str]] = [("", 0, "")] * steps
-    for step, name, times in zip(*(counted[n].to_pylist() for n in ("of", "name", "event_count")), strict=True):
-        if (-times, name) < (-out[step][1], out[step][0]):
-            where = places.get(host_names.function_name(name), set())
-            out[step] = (name, times, next(iter(where)) if len(where) == 1 else "")
+    for step, code, times in zip(*(column.tolist() for column in counted), strict=True):
+        if (-times, names[code]) < (-out[step][1], out[step][0]):
+            out[step] = (names[code], times, next(iter(source[code])) if len(source[code]) == 1 else "")
     return out
 
 

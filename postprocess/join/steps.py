@@ -118,9 +118,10 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     thread = thread_of_line[events.line[rows]] if len(rows) else rows
     parent = np.full(len(rows), -1, np.int64)
     stacks: dict[int, list[int]] = {}
-    for i, row in enumerate(rows):
-        stack = stacks.setdefault(int(thread[i]), [])
-        while stack and events.end_ps[rows[stack[-1]]] <= events.start_ps[row]:
+    start, end = events.start_ps[rows].tolist(), events.end_ps[rows].tolist()
+    for i, on in enumerate(thread.tolist()):
+        stack = stacks.setdefault(on, [])
+        while stack and end[stack[-1]] <= start[i]:
             stack.pop()
         if stack:
             parent[i] = stack[-1]
@@ -130,8 +131,8 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     rank[order] = np.arange(len(order))
     rows, thread, parent = rows[order], thread[order], parent[order]
     parent = np.where(parent >= 0, rank[parent], -1) if len(rows) else parent
-    names = [events.names[events.name[row]] for row in rows]
-    numbers = [int(n) for n in events.argument_of("step_num", rows)[1]]
+    names = [events.names[code] for code in events.name[rows].tolist()]
+    numbers: list[int] = events.argument_of("step_num", rows)[1].tolist()
     seen: Counter[tuple[str, int]] = Counter()
     occurrence = []
     for key in zip(names, numbers, strict=True):
@@ -142,7 +143,7 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
         thread=thread,
         start_ps=events.start_ps[rows],
         end_ps=events.end_ps[rows],
-        open=[bool(d < 0) for d in events.duration_ps[rows]],
+        open=(events.duration_ps[rows] < 0).tolist(),
         name=names,
         number=numbers,
         occurrence=occurrence,
