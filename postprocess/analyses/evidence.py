@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Events, Int64, codes, distinct, integers
+from xprof_py.postprocess.join.columns import Events, Int64, Integers, codes, distinct, integers
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.profile import Profile
 
@@ -29,7 +29,7 @@ def partial(profile: Profile) -> pa.Table:
     phase, phases = codes(pc.if_else(pc.equal(windows["kind"], "step"), phase, windows["kind"]))
     (cause, causes), (evidence, texts) = codes(gaps["cause"]), codes(gaps["evidence"])
     source, sources = sources_of_gaps(profile)
-    columns = (cause, evidence, source, phase[integers(gaps, "window")])
+    columns: tuple[Integers, ...] = (cause, evidence, source, phase[integers(gaps, "window")])
     first, group = distinct(*columns)
     length_ps = np.zeros(len(first), np.int64)
     np.add.at(length_ps, group, integers(gaps, "length_ps"))

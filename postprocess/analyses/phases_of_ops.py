@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.analyses.top_ops import phase_of_leaves
-from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers, occurring
+from xprof_py.postprocess.join.columns import Int64, Integers, dictionary, distinct, integers, occurring
 from xprof_py.postprocess.profile import Profile
 
 PHASES = ("forward", "backward", "remat", "optimizer")
@@ -51,11 +51,11 @@ def partial(profile: Profile) -> pa.Table:
     of_instruction = phase_codes(profile, np.unique(integers(profile["hlo_ops"], "program")[executed]))
     class_code, classes = dictionary(ops, "class")
     phase_code, phases = phase_of_leaves(profile)
-    codes = (of_instruction[hlo_op], class_code[in_program], phase_code[in_program])
+    codes: tuple[Integers, ...] = (of_instruction[hlo_op], class_code[in_program], phase_code[in_program])
     first, group = distinct(*codes)
     total_ps = np.zeros(len(first), np.int64)
     np.add.at(total_ps, group, (integers(ops, "duration_ps") + integers(ops, "open_ps"))[in_program])
-    texts = ([None, *PHASES], classes, [phase or None for phase in phases])
+    texts: tuple[Sequence[str | None], ...] = ([None, *PHASES], classes, [phase or None for phase in phases])
     named = {
         key: [words[code] for code in column[first].tolist()]
         for key, column, words in zip(KEYS, codes, texts, strict=True)

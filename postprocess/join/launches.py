@@ -185,7 +185,7 @@ def _in_launch_order(ops: DeviceOps, runs: list[int]) -> list[int]:
     programs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for run in runs:
         programs[int(ops.run_lane[run]), int(ops.run_program[run])].append(run)
-    queues = []
+    queues: list[list[int]] = []
     for members in programs.values():
         # run_id is a 32-bit counter that wraps: its order begins after the widest gap of the circle.
         runs_of = np.array(members, np.int64)
