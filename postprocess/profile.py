@@ -11,10 +11,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +27,9 @@ SAVED = "profile.json"
 SAVED_FORMAT = "xprof_py profile"
 _DICTIONARY_BYTES = 1 << 30
 """Parquet gives up a dictionary beyond its limit; then the column would come back with another one."""
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,8 @@ class Profile:
     capture_end_ps: int
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What a room made of the tables and later rooms would make again, by name. Whoever uses it checks that it is of
-    these tables; nothing depends on its being there."""
+    derived: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict, repr=False, compare=False)
+    """What `once` keeps, by name, with what it was made of; nothing depends on its being there."""
 
     def __getitem__(self, name: str) -> pa.Table:
         if name in self.tables:
@@ -56,6 +58,20 @@ class Profile:
 
     def __contains__(self, name: str) -> bool:
         return name in self.tables
+
+    def once(self, name: str, of: tuple[Any, ...], make: Callable[[], _T]) -> _T:
+        """``make()``, kept under ``name`` for whoever asks next, in this profile or one that adds tables to it.
+
+        ``of``: all that it is made of. It is made anew where one of these is not the same object, or number, as before.
+        """
+        before, made = self.derived.get(name, ((), None))
+        if len(before) == len(of) and all(
+            a is b or (type(a) is type(b) is int and a == b) for a, b in zip(before, of, strict=True)
+        ):
+            return cast("_T", made)
+        fresh = make()
+        self.derived[name] = (of, fresh)
+        return fresh
 
     def with_tables(self, **tables: pa.Table) -> Profile:
         """A copy with these tables added or replaced; every table is checked against its schema."""

@@ -125,6 +125,14 @@ TABLES: dict[str, pa.Schema] = {
         ("value", pa.int64()),
     ),
     "texts": _schema(("text", pa.large_string())),
+    # Where events of a thread are lost: those that ended after `start_ps` and up to `end_ps`. `cause`: damaged (all of
+    # them: a chunk of the shard is), dropped (some of them, by the recorder).
+    "lost_events": _schema(
+        ("line", pa.int32()),
+        ("start_ps", pa.int64()),
+        ("end_ps", pa.int64()),
+        ("cause", pa.string()),
+    ),
     # Sampled Python stacks. One row per sample: `line` was at `time_ps` in `stack` (null: no Python frame, or one past
     # the recorder's limits), at work (`on_cpu`: on a CPU, or ready for one that others had) or waiting; in the
     # `interval_ps` since it was last looked at it used `cpu_ps` of a CPU. Sorted by (line, time_ps).
@@ -316,6 +324,7 @@ TABLES: dict[str, pa.Schema] = {
     # `run` is null for copies that belong to no program. `open_ps`: how long the op may have stayed open after its own
     # event (BREAKDOWN.md 1), 0 if it did not. `join`: how `hlo_op` was found: stated, graph_node, name, order,
     # graph_order; where it is null, ambiguous (several instructions can be it) or none (join/op_of_kernel.py).
+    # `stated_op`: the instruction that a range of XLA names (join stated, graph_node) of a program that is not stored.
     "lanes": _schema(("device", pa.string()), ("ordinal", pa.int64())),
     "ops": _schema(
         ("event", pa.int64()),
@@ -328,6 +337,7 @@ TABLES: dict[str, pa.Schema] = {
         ("start_ps", pa.int64()),
         ("duration_ps", pa.int64()),
         ("open_ps", pa.int64()),
+        ("stated_op", _name, True),
     ),
     # One row per dispatch of a program by a host thread (`line`); on GPUs per call of the driver that started work.
     "launches": _schema(

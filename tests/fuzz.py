@@ -23,7 +23,7 @@ from pathlib import Path
 from fuzz_corpus import TARGETS, write_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = sorted((ROOT / "native" / "decode").glob("*.c"))
+SOURCES = sorted(file for room in ("columns", "decode") for file in (ROOT / "native" / room).glob("*.c"))
 FLAGS = [
     "-std=gnu11",
     "-g",

@@ -336,6 +336,7 @@ COLUMNS: Mapping[str, str] = {
     "pieces": "how many pieces are added up",
     "gap": "which of the step's larger gaps; null: all the others",
     "cause_step": "the step whose host work it was, as `step`",
+    "sampled": "the evidence is the place of a sampled stack",
     "event_start_ps": "of the host span that is the evidence",
     "event_duration_ps": "of the host span that is the evidence",
     "before_op": "the operation before the gap",

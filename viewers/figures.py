@@ -32,9 +32,11 @@ class ClassFigure:
 
 @dataclass(frozen=True)
 class Headline:
-    """The verdict in words. ``reason`` says why there is none; ``bottleneck`` is a class name or empty."""
+    """The verdict in words. ``reason`` says why there is none, ``caveat`` what is lost beside it; ``bottleneck`` is a
+    class name or empty."""
 
     sentence: str
+    caveat: str
     advice: str
     reason: str
     bottleneck: str
@@ -90,6 +92,7 @@ def headline(summary: Fields) -> Headline:
         now_ms = number(verdict, "step_ms")
         return Headline(
             sentence=sentence,
+            caveat=text(verdict, "caveat").strip(),
             advice=text(verdict, "advice").strip(),
             reason="",
             bottleneck=bottleneck,
@@ -116,7 +119,7 @@ def headline(summary: Fields) -> Headline:
     about_steps = [row for row in found if "step" in text(row, "code") and text(row, "message")]
     serious = [row for row in found if text(row, "severity") in ("error", "warning") and text(row, "message")]
     reason = text((about_steps or serious)[0], "message") if about_steps or serious else ""
-    return Headline(sentence, "", reason, "", None, step_ms, None, "")
+    return Headline(sentence, "", "", reason, "", None, step_ms, None, "")
 
 
 def diagnostics(summary: Fields) -> list[Fields]:

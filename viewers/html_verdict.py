@@ -83,7 +83,8 @@ def _origin(summary: Fields) -> Html:
 
 def _caution(summary: Fields) -> Html | str:
     """What the reader must know before believing the sentence above."""
-    notes = []
+    caveat = headline(summary).caveat
+    notes = [caveat] if caveat else []
     accounted = number(summary, "accounted")
     if accounted is not None and accounted < LITTLE_EXPLAINED:
         notes.append(f"Only {quantities.percent(accounted)} of the step time is explained; see “What is unknown”.")

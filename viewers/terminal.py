@@ -82,6 +82,8 @@ def _verdict(page: Page, summary: Fields, head: Headline) -> Iterator[str]:
         yield page.bold(line)
     if head.reason:
         yield from page.wrap(head.reason)
+    if head.caveat:
+        yield from page.wrap(head.caveat)
     accounted = number(summary, "accounted")
     straggler = mapping(summary, "straggler")
     parts = []

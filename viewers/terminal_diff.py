@@ -30,6 +30,7 @@ def render_diff(found: Fields, *, color: bool, width: int, encoding: str = "utf-
     page = Page(color=color, width=width, encoding=encoding)
     page.add(page.bold(line) for line in page.wrap(text(found, "sentence")))
     page.add(_classes(page, found))
+    page.add(_energy(page, mapping(found, "energy")))
     page.add(_ops(page, found))
     page.add(
         line for row in rows(found, "occasional") for line in page.wrap(text(row, "text"), indent=MARGIN, first="")
@@ -97,6 +98,21 @@ def _classes(page: Page, found: Fields) -> Iterator[str]:
     ]
     for i, line in enumerate(page.aligned(cells)):
         yield page.faint(line) if i == 0 else _painted(page, line, shown[i - 1])
+
+
+def _energy(page: Page, found: Fields) -> Iterator[str]:
+    before, after, change = (number(found, name) for name in ("a_j", "b_j", "difference_j"))
+    if before is None or after is None or change is None:
+        if text(found, "why"):
+            yield from page.wrap(f"energy is not compared: {text(found, 'why')}")
+        return
+    errors = [number(found, name) for name in ("a_error_j", "b_error_j")]
+    known = " and ".join(f"{error:,.2g}" for error in errors if error is not None)
+    within = ", no more than it can be off" if found.get("beyond_error") is False else ""
+    bound = f" (± {known} J{within})" if None not in errors else " (no bound is known)"
+    relative = number(found, "relative")
+    moved = "" if relative is None else f", {relative:+.1%}".replace("-", "−")
+    yield from page.wrap(f"energy of a step: {before:,.4g} J before, {after:,.4g} J after{moved}{bound}")
 
 
 def _ops(page: Page, found: Fields) -> Iterator[str]:

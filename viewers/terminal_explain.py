@@ -55,6 +55,8 @@ def _head(page: Page, found: Fields) -> Iterator[str]:
     place = f"{text(step, 'name')} step {text(step, 'number')}"
     parts = [place, f"{text(step, 'host')} lane {text(step, 'lane')} {text(step, 'device')}".strip()]
     parts.append(f"{phase}: {text(step, 'reason') or PHASE_MEANINGS.get(phase, '')}")
+    if text(step, "counted_from"):
+        parts.append(f"counted from {text(step, 'counted_from')}")
     behind = number(span, "device_behind_ms")
     if behind is not None and behind > 0:
         parts.append(f"the device ended it {quantities.milliseconds(behind)} after the host")

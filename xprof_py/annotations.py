@@ -25,11 +25,19 @@ def set_filter(level: int | None = None, categories: Iterable[str] | None = None
     ``level``: those whose argument ``level=`` is higher are left out; None for no limit. ``categories``: those whose
     argument ``category=`` is a text not among these are left out; None for no limit. What says no level or category is
     always recorded, and so are steps, waits for input, checkpoints and counters: the breakdown rests on them.
-    Raises TypeError for another type.
+    Raises TypeError for another type, ValueError for a level beyond 64 bits; the filter is then as it was.
     """
+    if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
+        raise TypeError(f"level: a whole number or None, not {level!r}")
+    if level is not None and not -(2**63) <= level < 2**63:
+        raise ValueError(f"level: {level} does not fit 64 bits")
     if isinstance(categories, str):
         raise TypeError("categories: a list of texts, not one text")
-    _native.set_filter(level, categories)
+    chosen = None if categories is None else list(categories)
+    wrong = next((one for one in chosen or () if not isinstance(one, str)), None)
+    if wrong is not None:
+        raise TypeError(f"categories: a list of texts, and {wrong!r} is none")
+    _native.set_filter(level, chosen)
 
 
 class scope:  # noqa: N801  (used like trace: `with scope("attn"):`, `@scope("attn")`)

@@ -470,8 +470,7 @@ class Recording:
 
     def _settle(self) -> None:
         """Take the rank that is known by now into the run file and the file names. Raises OSError."""
-        rank = settled_rank(os.environ)
-        self.folder.settle(rank)
+        rank = self.folder.settle(settled_rank(os.environ))
         with self._lock:
             self.document.update(identity(self.folder, rank))
             if "shard" in self.document["files"]:

@@ -7,6 +7,7 @@ Fields (JSON; absent or null where nothing is known):
                                 failed (neither annotations nor XLA were recorded), not_started (the steps never came).
                                 A process that was killed leaves armed, recording or stopping.
     session                     folder below plugins/profile
+    run_id                      equal for the processes below one `xprof-py run`; null without
     rank, rank_source           label in the file names, and the variable or JAX call that it comes from, or "pid"
     job, job_processes          equal for the processes of one job; their number as the launcher states it
     process_index, process_count    JAX's; the launcher's where JAX does not say or runs each process by itself
@@ -138,6 +139,7 @@ def first_document(folder: RunFolder, capture: Mapping[str, Any]) -> dict[str, A
         "schema_version": SCHEMA_VERSION,
         "state": "armed",
         "session": folder.session,
+        "run_id": folder.run_id,
         **identity(folder, folder.rank),
         "command": list(sys.orig_argv),
         "versions": versions(),

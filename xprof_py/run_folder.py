@@ -7,8 +7,9 @@
     RUN/plugins/profile/<session>/<rank>.xplane.pb  XLA's profile
     RUN/snapshots/<name>/                           a flight recorder's snapshots, each with a run file and a shard
 
-Several processes of one job share a RUN. What another capture left there is in use and refused, unless it may be
-overwritten; then only files that a run file of that session names are removed.
+Several processes of one job share a RUN, and all below one `xprof-py run`, at once or one after the other. What another
+capture left there is in use and refused, unless it may be overwritten; then only files that a run file of that session
+names are removed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xprof_py.errors import CaptureError
 from xprof_py.places import FolderPlace, Place, place_of
 from xprof_py.rank import Rank
+from xprof_py.startup.sitecustomize import RUN_ID
 
 # Room kept in the run file from the start: when the disk is full at the end, its last state is still written in place.
 RUN_FILE_RESERVE_BYTES = 8192
@@ -48,6 +51,7 @@ class RunFolder:
         self.session = session
         self.rank = rank
         self.pid = os.getpid()
+        self.run_id = os.environ.get(RUN_ID) or None
         self._uses_xla = uses_xla
         self.place: Place = place_of(path)
         self.staged = not (isinstance(self.place, FolderPlace) and not self.place.is_remote)
@@ -103,12 +107,17 @@ class RunFolder:
                 raise
             raise CaptureError(f"{self.path}: cannot record there: {error.strerror or error}") from error
 
-    def settle(self, rank: Rank) -> None:
-        """Take the final rank; renames the shard and the run file where their names said something else."""
+    def settle(self, rank: Rank) -> Rank:
+        """Take the final rank and return it; renames the shard and the run file where their names said something else.
+
+        Programs that one `xprof-py run` starts one after the other may each be rank 0, of no job: the later is none.
+        """
         shard, run_file, traces = self.shard_name, self.run_file_name, self.torch_traces()
         before = f"torch/{self._label}-"
         if rank.label(self.pid) == self._label:
-            return
+            return rank
+        if self.run_id is not None and rank.job is None and self._is_taken(rank):
+            return replace(self.rank, count=rank.count)
         self._take_label(rank)
         moved = [
             (shard, self.shard_name),
@@ -121,6 +130,7 @@ class RunFolder:
                 os.replace(self.root / old, self.root / new)
         if self.staged:
             self.place.remove(run_file)
+        return rank
 
     def write_run_file(self, document: Mapping[str, Any], first: bool = False) -> None:
         """Write the run file whole (temporary file, then rename). Raises OSError."""
@@ -189,21 +199,22 @@ class RunFolder:
 
     def _others(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Run files of this session that were not written by other processes of this very job."""
-        found: list[tuple[str, Mapping[str, Any]]] = []
-        for name, content in self.place.read("run", ".json"):
-            try:
-                document = json.loads(content)
-            except ValueError:
-                document = {}
-            if not isinstance(document, dict):
-                document = {}
-            if document.get("session", self.session) == self.session and not self._is_sibling(document):
-                found.append((name, document))
-        return found
+        found = read_run_files(self.place)
+        found = [(name, said) for name, said in found if said.get("session", self.session) == self.session]
+        return [(name, said) for name, said in found if not self._is_sibling(said)]
+
+    def _is_taken(self, rank: Rank) -> bool:
+        label = rank.label(self.pid)
+        return any(
+            said.get("run_id") == self.run_id and said.get("rank") == label and said.get("pid") != self.pid
+            for _, said in read_run_files(self.place)
+        )
 
     def _is_sibling(self, document: Mapping[str, Any]) -> bool:
         if document.get("pid") == self.pid and document.get("boot_id") == boot_id():
             return False
+        if self.run_id is not None and document.get("run_id") == self.run_id:
+            return True
         same_rank = self.rank.index is not None and document.get("rank") == str(self.rank.index)
         if self.rank.job is not None and document.get("job") is not None:
             # A rerun on the same address with another number of processes is another job.
@@ -243,6 +254,18 @@ class RunFolder:
             for left in _files_of_snapshots(document, name):
                 self.place.remove(left)
             self.place.remove(name)
+
+
+def read_run_files(place: Place) -> list[tuple[str, Mapping[str, Any]]]:
+    """(name below RUN, what it says) of every run file; one that is no JSON object says nothing."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for name, content in place.read("run", ".json"):
+        try:
+            document = json.loads(content)
+        except ValueError:
+            document = {}
+        found.append((name, document if isinstance(document, dict) else {}))
+    return found
 
 
 def boot_id() -> str | None:

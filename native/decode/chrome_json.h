@@ -13,7 +13,7 @@
 #ifndef XPROF_PY_DECODE_CHROME_JSON_H
 #define XPROF_PY_DECODE_CHROME_JSON_H
 
-#include "decode/columns.h"
+#include "columns/columns.h"
 #include "decode/json_leads.h"
 #include "decode/place.h"
 

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "decode/columns.h"
+#include "columns/columns.h"
 #include "decode/place.h"
 
 /* `root`: row of instructions, -1 if not there. `entry`: the computation that runs when the program runs. */

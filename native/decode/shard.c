@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "columns/memory.h"
 #include "xprof_py/shard_format.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -264,24 +265,27 @@ static int number_names(struct xpr_shard_events *out) {
 }
 
 void xpr_shard_events_free(struct xpr_shard_events *e) {
-    free(e->start_ps);
-    free(e->duration_ps);
-    free(e->first);
-    free(e->name);
-    free(e->kind);
-    free(e->line_rows);
-    free(e->line_unsorted);
-    free(e->name_used);
+    xpr_column_free(e->start_ps);
+    xpr_column_free(e->duration_ps);
+    xpr_column_free(e->first);
+    xpr_column_free(e->name);
+    xpr_column_free(e->kind);
+    xpr_column_free(e->line_rows);
+    xpr_column_free(e->line_unsorted);
+    xpr_column_free(e->name_used);
     memset(e, 0, sizeof *e);
 }
 
 void *xpr_new_column(size_t rows, size_t width) {
     const size_t page = 2 << 20;
     size_t bytes = rows * width;
-    if (bytes < 4 * page) return malloc(bytes);
+    if (bytes < 4 * page) return xpr_column_alloc(bytes);
     bytes = (bytes + page - 1) / page * page;
-    void *column = aligned_alloc(page, bytes);
+    void *column = xpr_column_file(bytes);
+    if (column) return column;
+    column = aligned_alloc(page, bytes);
     if (column) madvise(column, bytes, MADV_HUGEPAGE);
+    xpr_column_note(column, bytes);
     return column;
 }
 

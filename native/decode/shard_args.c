@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "columns/memory.h"
 #include "xprof_py/shard_format.h"
 
 /* Where slots are: neighbours in the columns are neighbours in the file as a rule, so the last run is kept. */
@@ -112,12 +113,12 @@ static int number(struct xpr_shard_args *out) {
 }
 
 void xpr_shard_args_free(struct xpr_shard_args *a) {
-    free(a->event);
-    free(a->key);
-    free(a->kind);
-    free(a->value);
-    free(a->key_used);
-    free(a->text_used);
+    xpr_column_free(a->event);
+    xpr_column_free(a->key);
+    xpr_column_free(a->kind);
+    xpr_column_free(a->value);
+    xpr_column_free(a->key_used);
+    xpr_column_free(a->text_used);
     memset(a, 0, sizeof *a);
 }
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "columns/memory.h"
+
 static const xpr_column_spec plane_columns[] = {{"id", 'q'}};
 static const xpr_column_spec line_columns[] = {{"plane", 'i'},       {"id", 'q'},         {"timestamp_ns", 'q'},
                                                {"duration_ps", 'q'}, {"display_id", 'q'}, {"event_count", 'q'}};
@@ -59,8 +61,11 @@ bool xpr_xspace_add_line(decoder *d, const uint8_t *at, const xpr_line_head *hea
            xpr_xspace_no_memory(d, at);
 }
 
+/* Bytes of a line after which those before them are passed. */
+enum { PASS_BYTES = 16 << 20 };
+
 static bool read_line(decoder *d, xpr_wire *w) {
-    const uint8_t *start = w->at;
+    const uint8_t *start = w->at, *passed = w->at;
     xpr_line_head head = {0};
     int32_t row = (int32_t)d->space->lines.count;
     size_t events_before = d->space->events.count;
@@ -70,6 +75,10 @@ static bool read_line(decoder *d, xpr_wire *w) {
         if (!xpr_wire_tag(w, &tag)) return false;
         if (tag == XPR_TAG(4, XPR_LEN)) {
             if (!xpr_xspace_read_event(d, w, row, events++)) return false;
+            if (w->at - passed >= PASS_BYTES) {
+                xpr_column_passed(passed, 0, (size_t)(w->at - passed));
+                passed = w->at;
+            }
         } else if (!xpr_xspace_read_line_field(w, tag, &head)) {
             return false;
         }

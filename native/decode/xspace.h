@@ -14,7 +14,7 @@
 #ifndef XPROF_PY_DECODE_XSPACE_H
 #define XPROF_PY_DECODE_XSPACE_H
 
-#include "decode/columns.h"
+#include "columns/columns.h"
 #include "decode/place.h"
 
 /* `live` of metadata rows: replaced by a later entry of the same id, in force, or asked for but not described. */

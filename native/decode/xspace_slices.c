@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "columns/memory.h"
 #include "decode/xspace_reader.h"
 
 /* A line, or what of it lies between two cuts. */
@@ -81,6 +82,7 @@ static bool cut_line(xpr_xspace_reader *d, xpr_wire *w) {
             if (!add_part(s, d->plane, from, w->at)) return false;
             current(s)->events += in_slice;
             begin_slice(s);
+            xpr_column_passed(from, 0, (size_t)(w->at - from));
             from = w->at;
             in_slice = 0;
         }
@@ -90,25 +92,13 @@ static bool cut_line(xpr_xspace_reader *d, xpr_wire *w) {
     return add_part(s, d->plane, from, w->end) && xpr_xspace_add_line(d, start, &head, events);
 }
 
-/* Room for exactly so many rows. */
-static bool reserve(xpr_table *table, size_t rows) {
-    if (rows <= table->capacity) return true;
-    for (int i = 0; i < table->width; i++) {
-        void *data = realloc(table->data[i], rows * xpr_column_size(table->spec[i].type));
-        if (data == NULL) return false;
-        table->data[i] = data;
-    }
-    table->capacity = rows;
-    return true;
-}
-
 /* A table of the same columns that is rows [first, first + rows) of this one. */
 static xpr_table window(const xpr_table *table, size_t first, size_t rows) {
     xpr_table out = *table;
     for (int i = 0; i < table->width && table->data[i]; i++)
         out.data[i] = (char *)table->data[i] + first * xpr_column_size(table->spec[i].type);
     out.count = 0;
-    out.capacity = rows;
+    out.capacity = out.room = rows;
     return out;
 }
 
@@ -155,7 +145,7 @@ xpr_xspace_slices *xpr_xspace_cut(const uint8_t *bytes, size_t length, size_t wa
     cut = cut && xpr_xspace_each_line(&s->reader, add_line_bytes);
     if (s->slices) begin_slice(s);
     cut = cut && xpr_xspace_each_line(&s->reader, cut_line);
-    cut = cut && reserve(&s->space.events, current(s)->first_event + current(s)->events);
+    cut = cut && xpr_table_reserve(&s->space.events, current(s)->first_event + current(s)->events);
     for (size_t i = 0; cut && i < s->count; i++) cut = prepare(s, &s->slices[i]);
     if (!cut) free_slices(s);
     return s;
@@ -187,7 +177,9 @@ void xpr_xspace_read(xpr_xspace_slices *slices, size_t index) {
             d.stat_ids = slices->reader.of_plane[d.plane].stat_ids;
         }
         if (!read_part(&d, one)) return;
+        xpr_column_passed(one->at, 0, (size_t)(one->end - one->at));
     }
+    xpr_table_passed(&of->space.events, 0, of->space.events.count);
     of->read = of->space.events.count == of->events;
 }
 
@@ -249,7 +241,7 @@ static bool join(xpr_xspace_slices *s) {
         if (!s->slices[i].read) return false;
         stats += s->slices[i].space.event_stats.count;
     }
-    if (s->count == 0 || !reserve(&s->space.event_stats, stats)) return false;
+    if (s->count == 0 || !xpr_table_reserve(&s->space.event_stats, stats)) return false;
     s->space.events.count = current(s)->first_event + current(s)->events;
     for (size_t i = 0; i < s->count; i++) {
         slice *of = &s->slices[i];

@@ -439,14 +439,6 @@ static void *run(void *unused) {
 
 /* --- from outside ------------------------------------------------------------------------------------------------------ */
 
-static void init_change(void) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&s.change, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 static void before_fork(void) {
     pthread_mutex_lock(&s.lock);
     xpr_cupti_buffers_lock();
@@ -464,11 +456,11 @@ static void after_fork_child(void) {
     memset(&s, 0, sizeof s); /* the parent's memory, most of it CUPTI's: not ours to free */
     s.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     s.forked = used;
-    init_change();
+    xpr_init_condition(&s.change);
 }
 
 static void install_once(void) {
-    init_change();
+    xpr_init_condition(&s.change);
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 

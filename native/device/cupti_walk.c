@@ -182,15 +182,21 @@ static struct xpr_activity_record *add(struct xpr_cupti_walk *w, struct xpr_devi
     return record;
 }
 
+/* Where work ran: of CUPTI's records of work, which call these fields the same. */
+#define TAKE_PLACE(record, from)                  \
+    do {                                          \
+        (record)->device = (from)->device;        \
+        (record)->context = (from)->context;      \
+        (record)->stream = (from)->stream;        \
+        (record)->graph = (from)->graph;          \
+        (record)->graph_node = (from)->graph_node; \
+    } while (0)
+
 static void take_kernel(struct xpr_cupti_walk *w, const struct ct_kernel *k, struct xpr_device_batch *batch) {
     struct xpr_activity_record *record = add(w, batch, XPR_ACTIVITY_KERNEL, k->start, k->end, k->correlation);
     if (!record) return;
     record->name = kernel_name(w, k->name);
-    record->device = k->device;
-    record->context = k->context;
-    record->stream = k->stream;
-    record->graph = k->graph;
-    record->graph_node = k->graph_node;
+    TAKE_PLACE(record, k);
     for (int i = 0; i < 3; i++) {
         record->shape.kernel.grid[i] = (uint32_t)k->grid[i];
         record->shape.kernel.block[i] = (uint32_t)k->block[i];
@@ -203,11 +209,8 @@ static void take_kernel(struct xpr_cupti_walk *w, const struct ct_kernel *k, str
 static void take_memcpy(struct xpr_cupti_walk *w, const struct ct_memcpy *m, struct xpr_device_batch *batch) {
     struct xpr_activity_record *record = add(w, batch, XPR_ACTIVITY_MEMCPY, m->start, m->end, m->correlation);
     if (!record) return;
-    record->device = record->shape.copy.peer_device = m->device;
-    record->context = m->context;
-    record->stream = m->stream;
-    record->graph = m->graph;
-    record->graph_node = m->graph_node;
+    TAKE_PLACE(record, m);
+    record->shape.copy.peer_device = m->device;
     record->shape.copy.bytes = m->bytes;
     record->shape.copy.copy_kind = m->copy_kind;
     record->shape.copy.source_kind = m->source_kind;
@@ -217,11 +220,7 @@ static void take_memcpy(struct xpr_cupti_walk *w, const struct ct_memcpy *m, str
 static void take_memcpy_peer(struct xpr_cupti_walk *w, const struct ct_memcpy_peer *m, struct xpr_device_batch *batch) {
     struct xpr_activity_record *record = add(w, batch, XPR_ACTIVITY_MEMCPY, m->start, m->end, m->correlation);
     if (!record) return;
-    record->device = m->device;
-    record->context = m->context;
-    record->stream = m->stream;
-    record->graph = m->graph;
-    record->graph_node = m->graph_node;
+    TAKE_PLACE(record, m);
     record->shape.copy.bytes = m->bytes;
     record->shape.copy.copy_kind = m->copy_kind;
     record->shape.copy.source_kind = m->source_kind;
@@ -232,11 +231,8 @@ static void take_memcpy_peer(struct xpr_cupti_walk *w, const struct ct_memcpy_pe
 static void take_memset(struct xpr_cupti_walk *w, const struct ct_memset *m, struct xpr_device_batch *batch) {
     struct xpr_activity_record *record = add(w, batch, XPR_ACTIVITY_MEMSET, m->start, m->end, m->correlation);
     if (!record) return;
-    record->device = record->shape.copy.peer_device = m->device;
-    record->context = m->context;
-    record->stream = m->stream;
-    record->graph = m->graph;
-    record->graph_node = m->graph_node;
+    TAKE_PLACE(record, m);
+    record->shape.copy.peer_device = m->device;
     record->shape.copy.bytes = m->bytes;
     record->shape.copy.target_kind = m->memory_kind;
     record->shape.copy.value = m->value;

@@ -260,11 +260,7 @@ static void *run_sampler(void *argument) {
 
 static void init_lock(void) {
     sampler.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&sampler.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    xpr_init_condition(&sampler.changed);
 }
 
 static void before_fork(void) { pthread_mutex_lock(&sampler.lock); }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "columns/memory.h"
+
 typedef struct {
     int64_t end_ps;
     int64_t event;
@@ -29,6 +31,7 @@ typedef struct {
     const xpr_more_spans *more;
     const xpr_keep *keep;
     size_t row;
+    size_t passed; /* rows before this one are not in memory, if they lie in files */
     size_t special;
     size_t other;
     size_t wanted; /* the first interval of `keep` that a span which begins here may still lie in */
@@ -60,6 +63,14 @@ static bool is_inside_alike(const open_stack *stack, const span *opened) {
     return top->says == opened->says && top->end_ps >= opened->end_ps;
 }
 
+/* The rows before those at hand are not read again. */
+static void pass_rows(reading *at) {
+    xpr_column_passed(at->line->start_ps, at->passed * 8, at->row * 8);
+    xpr_column_passed(at->line->duration_ps, at->passed * 8, at->row * 8);
+    xpr_column_passed(at->line->name, at->passed * 4, at->row * 4);
+    at->passed = at->row;
+}
+
 /* The next span of the line that may change something; `stack` is what is open before it. Nearly all spans of a large
  * capture are passed over here: they lie between the intervals that are asked for, or say what is said around them. */
 static void find_of_line(reading *at, const open_stack *stack) {
@@ -67,28 +78,32 @@ static void find_of_line(reading *at, const open_stack *stack) {
     const xpr_keep *keep = at->keep;
     size_t end = line->first + line->count;
     int64_t more_ps = at->other < at->more->count ? at->more->start_ps[at->other] : INT64_MAX;
-    for (; at->row < end; at->row++) {
-        size_t row = at->row;
-        int64_t start_ps = line->start_ps[row], end_ps = start_ps + line->duration_ps[row];
-        while (at->wanted < keep->count && keep->end_ps[at->wanted] <= start_ps) at->wanted++;
-        if (at->wanted == keep->count) {
-            at->row = end;
+    while (at->row < end) {
+        if (at->row >= at->passed + XPR_ROWS_AT_ONCE) pass_rows(at);
+        size_t stop = xpr_end_of_rows(at->passed, end);
+        for (; at->row < stop; at->row++) {
+            size_t row = at->row;
+            int64_t start_ps = line->start_ps[row], end_ps = start_ps + line->duration_ps[row];
+            while (at->wanted < keep->count && keep->end_ps[at->wanted] <= start_ps) at->wanted++;
+            if (at->wanted == keep->count) {
+                at->row = end;
+                return;
+            }
+            if (end_ps <= keep->start_ps[at->wanted] || end_ps <= start_ps) continue;
+            while (at->special < line->special_count && (size_t)line->special_rows[at->special] < row) at->special++;
+            bool special = at->special < line->special_count && (size_t)line->special_rows[at->special] == row;
+            int8_t says = special ? line->special_says[at->special] : line->name_says[line->name[row]];
+            if (says < 0 || is_hidden(at, says, end_ps)) continue;
+            span found = {start_ps, end_ps, (int64_t)row, says};
+            if (at->join_alike && start_ps < more_ps && is_inside_alike(stack, &found)) {
+                if (!is_outer_twin(&found, &at->before)) at->before = found;
+                continue;
+            }
+            at->of_line = found;
+            at->has_of_line = true;
+            at->row++;
             return;
         }
-        if (end_ps <= keep->start_ps[at->wanted] || end_ps <= start_ps) continue;
-        while (at->special < line->special_count && (size_t)line->special_rows[at->special] < row) at->special++;
-        bool special = at->special < line->special_count && (size_t)line->special_rows[at->special] == row;
-        int8_t says = special ? line->special_says[at->special] : line->name_says[line->name[row]];
-        if (says < 0 || is_hidden(at, says, end_ps)) continue;
-        span found = {start_ps, end_ps, (int64_t)row, says};
-        if (at->join_alike && start_ps < more_ps && is_inside_alike(stack, &found)) {
-            if (!is_outer_twin(&found, &at->before)) at->before = found;
-            continue;
-        }
-        at->of_line = found;
-        at->has_of_line = true;
-        at->row++;
-        return;
     }
 }
 
@@ -136,13 +151,13 @@ static bool push(open_stack *stack, const span *opened, int8_t strong) {
 
 static bool grow(xpr_pieces *pieces) {
     size_t capacity = pieces->capacity ? pieces->capacity + pieces->capacity / 2 : 1024;
-    void *start = realloc(pieces->start_ps, capacity * sizeof *pieces->start_ps);
+    void *start = xpr_column_resize(pieces->start_ps, capacity * sizeof *pieces->start_ps);
     if (start) pieces->start_ps = start;
-    void *end = realloc(pieces->end_ps, capacity * sizeof *pieces->end_ps);
+    void *end = xpr_column_resize(pieces->end_ps, capacity * sizeof *pieces->end_ps);
     if (end) pieces->end_ps = end;
-    void *event = realloc(pieces->event, capacity * sizeof *pieces->event);
+    void *event = xpr_column_resize(pieces->event, capacity * sizeof *pieces->event);
     if (event) pieces->event = event;
-    void *says = realloc(pieces->says, capacity * sizeof *pieces->says);
+    void *says = xpr_column_resize(pieces->says, capacity * sizeof *pieces->says);
     if (says) pieces->says = says;
     if (!start || !end || !event || !says) return false;
     pieces->capacity = capacity;
@@ -204,8 +219,9 @@ int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const 
                   bool join_alike, xpr_pieces *pieces) {
     memset(pieces, 0, sizeof *pieces);
     open_stack stack = {NULL, 0, 0};
-    reading at = {.line = line, .more = more, .keep = keep, .row = line->first, .join_alike = join_alike,
-                  .strong = strong, .strong_until = INT64_MIN, .before = {INT64_MIN, INT64_MIN, -1, -1}};
+    reading at = {.line = line, .more = more, .keep = keep, .row = line->first, .passed = line->first,
+                  .join_alike = join_alike, .strong = strong, .strong_until = INT64_MIN,
+                  .before = {INT64_MIN, INT64_MIN, -1, -1}};
     int64_t now = INT64_MIN, start_ps;
     size_t place = 0;
     bool fits = true;
@@ -233,9 +249,9 @@ int xpr_innermost(const xpr_line_spans *line, const xpr_more_spans *more, const 
 }
 
 void xpr_pieces_free(xpr_pieces *pieces) {
-    free(pieces->start_ps);
-    free(pieces->end_ps);
-    free(pieces->event);
-    free(pieces->says);
+    xpr_column_free(pieces->start_ps);
+    xpr_column_free(pieces->end_ps);
+    xpr_column_free(pieces->event);
+    xpr_column_free(pieces->says);
     memset(pieces, 0, sizeof *pieces);
 }

@@ -421,11 +421,7 @@ static void *probe(void *argument) {
 
 static void init_lock(void) {
     prober.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&prober.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    xpr_init_condition(&prober.changed);
 }
 
 static void before_fork(void) { pthread_mutex_lock(&prober.lock); }

@@ -51,36 +51,36 @@ static inline void begin_life(PyObject *object, PyTypeObject *type) {
 #endif
 }
 
+static inline __attribute__((always_inline)) xpr_span *take_free(uint8_t kind, PyObject *name, PyObject *kwnames, uint32_t count) {
+    xpr_span *span = free_spans;
+    free_spans = span->next_free;
+    span->name = name;
+    span->kwnames = kwnames;
+    span->count = count;
+    span->kind = kind;
+    return span;
+}
+
 /* A new span of the kind. values: `count` of them; both they and the keys are kept, unread. NULL: MemoryError is set. */
 static inline __attribute__((always_inline)) PyObject *span_new(PyTypeObject *type, uint8_t kind, PyObject *name,
                                                                 PyObject *const *values, PyObject *kwnames, bool has_number) {
     if (__builtin_expect(!free_spans, 0) && !add_slab()) return PyErr_NoMemory();
-    xpr_span *span = free_spans;
     uint32_t count = has_number + (kwnames ? (uint32_t)PyTuple_GET_SIZE(kwnames) : 0);
     if (__builtin_expect(count > XPR_INLINE_VALUES, 0)) {
         PyObject **own = PyMem_Malloc(count * sizeof *own);
         if (!own) return PyErr_NoMemory();
-        span->values = own;
+        free_spans->values = own;
     }
-    free_spans = span->next_free;
+    xpr_span *span = take_free(kind, Py_XNewRef(name), Py_XNewRef(kwnames), count);
     begin_life((PyObject *)span, type);
-    span->name = Py_XNewRef(name);
-    span->kwnames = Py_XNewRef(kwnames);
     for (uint32_t i = 0; i < count; i++) span->values[i] = Py_NewRef(values[i]);
-    span->count = count;
-    span->kind = kind;
     return (PyObject *)span;
 }
 
 xpr_span *xpr_span_lend(uint8_t kind, PyObject *name, PyObject *const *values, uint32_t count, PyObject *kwnames) {
     if (!free_spans && !add_slab()) return NULL;
-    xpr_span *span = free_spans;
-    free_spans = span->next_free;
-    span->name = name;
-    span->kwnames = kwnames;
+    xpr_span *span = take_free(kind, name, kwnames, count);
     span->values = (PyObject **)values;
-    span->count = count;
-    span->kind = kind;
     return span;
 }
 

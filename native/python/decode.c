@@ -1,10 +1,11 @@
 /* decode_xspace and decode_hlo: the C decoders as dictionaries of columns.
  *
- * Ownership: a Column takes over one malloc'ed array of a decoded structure and frees it with itself; the rest of the
+ * Ownership: a Column takes over one array of a decoded structure and frees it with itself; the rest of the
  * structure is freed before returning. Threading: the GIL is released while decoding; the caller's buffer is held. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "columns/memory.h"
 #include "decode/hlo.h"
 #include "decode/xspace.h"
 #include "module.h"
@@ -22,7 +23,7 @@ typedef struct {
 
 static void column_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
-    free(((column_object *)self)->data);
+    xpr_column_free(((column_object *)self)->data);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -65,11 +66,11 @@ PyObject *xpr_py_column(void **data, size_t count, char format) {
     *data = NULL;
     size_t size = xpr_column_size(format);
     /* Growth leaves up to half of the room unused: give it back. */
-    void *trimmed = taken && count ? realloc(taken, count * size) : NULL;
+    void *trimmed = taken && count ? xpr_column_resize(taken, count * size) : NULL;
     if (trimmed) taken = trimmed;
     column_object *column = (column_object *)column_type->tp_alloc(column_type, 0);
     if (column == NULL) {
-        free(taken);
+        xpr_column_free(taken);
         return NULL;
     }
     column->data = taken;

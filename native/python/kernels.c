@@ -1,9 +1,11 @@
 /* The kernels on sorted columns, for numpy: every argument is a contiguous buffer of the stated type.
  *
  * Ownership: results are Columns. Threading: the GIL is released while a kernel runs; the buffers are held. */
+#include "columns/memory.h"
 #include "kernels/innermost.h"
 #include "kernels/place_events.h"
 #include "kernels/rows_by_code.h"
+#include "kernels/shares.h"
 
 #include "module.h"
 
@@ -32,7 +34,11 @@ static const char *what_is_wrong(const Py_buffer *views, Py_ssize_t first, Py_ss
     const int32_t *name = views[2].buf;
     uint32_t names = length_of(&views[3]) > INT32_MAX ? INT32_MAX : (uint32_t)length_of(&views[3]);
     bool out = false; /* without an early end the compiler looks at several at once */
-    for (Py_ssize_t row = first; row < first + count; row++) out |= (uint32_t)name[row] >= names;
+    for (size_t row = (size_t)first, end = (size_t)(first + count); row < end;) {
+        size_t from = row, stop = xpr_end_of_rows(row, end);
+        for (; row < stop; row++) out |= (uint32_t)name[row] >= names;
+        xpr_column_passed(name, from * sizeof *name, stop * sizeof *name);
+    }
     return out ? "a name without a meaning" : NULL;
 }
 
@@ -190,7 +196,7 @@ static PyObject *rows_by_code(PyObject *self, PyObject *args) {
     int failed;
     Py_BEGIN_ALLOW_THREADS;
     failed = xpr_count_codes(views[0].buf, count, views[1].buf, codes, begin);
-    if (!failed && (rows = malloc(((size_t)((int64_t *)begin)[codes] + 1) * sizeof(int32_t))) != NULL)
+    if (!failed && (rows = xpr_column_alloc(((size_t)((int64_t *)begin)[codes] + 1) * sizeof(int32_t))) != NULL)
         xpr_rows_by_code(views[0].buf, count, views[1].buf, codes, begin, next, rows);
     Py_END_ALLOW_THREADS;
     if (failed) {
@@ -204,7 +210,7 @@ static PyObject *rows_by_code(PyObject *self, PyObject *args) {
 release:
     free(begin);
     free(next);
-    free(rows);
+    xpr_column_free(rows);
     while (held > 0) PyBuffer_Release(&views[--held]);
     PyObject *result = rows_column && begin_column ? PyTuple_Pack(2, rows_column, begin_column) : NULL;
     Py_XDECREF(rows_column);
@@ -212,7 +218,72 @@ release:
     return result;
 }
 
+enum { SHARE_PIECES = 8, SHARE_BUFFERS = 13 };
+
+/* The kernel itself looks at no index. Returns what does not fit, or NULL. */
+static const char *shares_wrong(const Py_buffer *views) {
+    for (int i = 0; i < SHARE_BUFFERS; i++)
+        if (views[i].len != views[i < SHARE_PIECES ? 0 : SHARE_PIECES].len) return "columns differ in length";
+    const int64_t *first = views[SHARE_PIECES].buf, *behind = views[SHARE_PIECES + 1].buf;
+    for (Py_ssize_t i = 0; i < length_of(&views[SHARE_PIECES]); i++)
+        if (first[i] < 0 || behind[i] < first[i] || behind[i] > length_of(&views[0])) return "no such pieces";
+    return NULL;
+}
+
+static PyObject *shares_columns(xpr_shares *shares) {
+    PyObject *columns = PyTuple_New(XPR_SHARE_COLUMNS);
+    for (int i = 0; columns != NULL && i < XPR_SHARE_COLUMNS; i++) {
+        void *column_of = shares->columns[i];
+        shares->columns[i] = NULL;
+        PyObject *column = xpr_py_column(&column_of, shares->count, 'q');
+        if (column == NULL) Py_CLEAR(columns);
+        else PyTuple_SET_ITEM(columns, i, column);
+    }
+    xpr_shares_free(shares);
+    return columns;
+}
+
+static PyObject *share_out(PyObject *self, PyObject *args) {
+    Py_buffer views[SHARE_BUFFERS];
+    int held = 0;
+    PyObject *result = NULL;
+    if (PyTuple_GET_SIZE(args) != SHARE_BUFFERS)
+        return PyErr_Format(PyExc_TypeError, "share_out: %d columns are wanted", SHARE_BUFFERS);
+    while (held < SHARE_BUFFERS) {
+        Py_buffer *view = &views[held];
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(args, held), view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) goto release;
+        held++;
+        if (!is_type(view, 'q')) {
+            PyErr_SetString(PyExc_TypeError, "share_out: a column is not int64");
+            goto release;
+        }
+    }
+    const char *wrong = shares_wrong(views);
+    if (wrong) {
+        PyErr_Format(PyExc_ValueError, "share_out: %s", wrong);
+        goto release;
+    }
+    xpr_host_pieces pieces = {views[0].buf, views[1].buf, views[2].buf, views[3].buf,
+                              views[4].buf, views[5].buf, views[6].buf, views[7].buf};
+    xpr_late_gaps gaps = {views[8].buf, views[9].buf, views[10].buf, views[11].buf, views[12].buf,
+                          (size_t)length_of(&views[SHARE_PIECES])};
+    xpr_shares shares;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = xpr_share_out(&pieces, &gaps, &shares);
+    Py_END_ALLOW_THREADS;
+    result = failed ? PyErr_NoMemory() : shares_columns(&shares);
+release:
+    while (held > 0) PyBuffer_Release(&views[--held]);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"share_out", share_out, METH_VARARGS,
+     "share_out(start_ps, end_ps, cause, step, function, text, event, stack,\n"
+     "          first, behind, since_ps, until_ps, first_step) -> (gap, cause, step, length_ps, text, event, stack)\n\n"
+     "The pieces of host work that gaps are shared by, summed up (native/kernels/shares.h); all int64. Raises TypeError\n"
+     "and ValueError for columns that do not fit together."},
     {"rows_by_code", rows_by_code, METH_VARARGS,
      "rows_by_code(code, keep) -> (rows, begin)\n\n"
      "Rows (int32) of an int32 column by code and then in order; those of code c are begin[c] (int64) to begin[c + 1].\n"

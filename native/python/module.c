@@ -11,7 +11,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
     if (xpr_py_add_recorder(module) < 0 || xpr_py_add_prober(module) < 0 || xpr_py_add_cupti(module) < 0 ||
-        xpr_py_add_power(module) < 0 || xpr_py_add_pjrt(module) < 0 || xpr_py_add_decode(module) < 0 ||
+        xpr_py_add_power(module) < 0 || xpr_py_add_pjrt(module) < 0 || xpr_py_add_column_memory(module) < 0 || xpr_py_add_decode(module) < 0 ||
         xpr_py_add_xspace_slices(module) < 0 || xpr_py_add_chrome_json(module) < 0 ||
         xpr_py_add_kernels(module) < 0 || xpr_py_add_lines(module) < 0 || xpr_py_add_replay(module) < 0 ||
         xpr_py_add_shard(module) < 0) {

@@ -4,7 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "decode/columns.h"
+#include "columns/columns.h"
 #include "decode/place.h"
 #include "decode/xspace.h"
 
@@ -14,6 +14,7 @@ int xpr_py_add_prober(PyObject *module);
 int xpr_py_add_cupti(PyObject *module);
 int xpr_py_add_power(PyObject *module);
 int xpr_py_add_pjrt(PyObject *module);
+int xpr_py_add_column_memory(PyObject *module);
 int xpr_py_add_decode(PyObject *module);
 int xpr_py_add_xspace_slices(PyObject *module); /* after decode */
 int xpr_py_add_chrome_json(PyObject *module);
@@ -22,7 +23,8 @@ int xpr_py_add_lines(PyObject *module);
 int xpr_py_add_replay(PyObject *module);
 int xpr_py_add_shard(PyObject *module); /* after decode */
 
-/* A Column of `count` values over the malloc'ed *data, which it takes over, also when it fails. decode.c */
+/* A Column of `count` values over *data (of malloc, or columns/memory.h), which it takes over, also when it fails.
+ * decode.c */
 PyObject *xpr_py_column(void **data, size_t count, char format);
 /* Into `dict`: a new reference (NULL fails), a table as a dictionary of Columns, strings as (offsets, bytes). The columns
  * are taken over. decode.c */

@@ -17,15 +17,34 @@ static PyObject *value_of(const xpr_span *span, PyObject *key) {
     return NULL;
 }
 
+/* The program goes on: what it said of a span makes no sense to the filter, which then passes it. Once for each argument. */
+static void say_that_it_passes(PyObject *key, PyObject *value, const char *wanted, bool *said) {
+    if (*said) return;
+    *said = true;
+    PyObject *messages = PyImport_ImportModule("xprof_py.messages");
+    PyObject *text = PyUnicode_FromFormat(
+        "%U= of a span or mark wants %s, not %R: the filter passes such ones, whatever it is set to", key, wanted, value);
+    PyObject *done = messages && text ? PyObject_CallMethod(messages, "warn", "O", text) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(text);
+    Py_XDECREF(messages);
+    PyErr_Clear();
+}
+
 bool xpr_wanted(const xpr_span *span) {
+    static bool said_level, said_category;
     if (!span->kwnames || (span->kind != XPR_SPAN && span->kind != XPR_MARK)) return true;
     PyObject *level = limits_level ? value_of(span, key_level) : NULL;
     if (level && PyLong_Check(level)) {
         int overflow;
         long number = PyLong_AsLongAndOverflow(level, &overflow);
         if (overflow > 0 || (!overflow && number > most_level)) return false;
+    } else if (level && level != Py_None) {
+        say_that_it_passes(key_level, level, "a whole number", &said_level);
     }
     PyObject *category = categories ? value_of(span, key_category) : NULL;
+    if (category && category != Py_None && !PyUnicode_Check(category))
+        say_that_it_passes(key_category, category, "a text", &said_category);
     if (!category || !PyUnicode_CheckExact(category)) return true;
     int found = PySet_Contains(categories, category);
     if (found < 0) PyErr_Clear();

@@ -326,12 +326,8 @@ static void *sample(void *unused) {
 /* --- start and stop ----------------------------------------------------------------------------------------------- */
 
 static void init_locks(void) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     sampler.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_init(&sampler.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    xpr_init_condition(&sampler.changed);
 }
 
 static void before_fork(void) { pthread_mutex_lock(&sampler.lock); }

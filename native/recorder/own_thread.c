@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
 #include "recorder/own_thread.h"
 
-#include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 int xpr_start_own_thread(void *(*run)(void *), void *argument, size_t stack_bytes) {
     pthread_attr_t attributes;
@@ -19,4 +19,12 @@ int xpr_start_own_thread(void *(*run)(void *), void *argument, size_t stack_byte
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return error;
+}
+
+void xpr_init_condition(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
 }

@@ -47,16 +47,11 @@ static void on_thread_end(void *value) {
     if (drained_by_nobody) xpr_free_log(log, false);
 }
 
-/* Conditions that wait by CLOCK_MONOTONIC: a stepped clock must not stretch a timeout. */
 static void init_locks(void) {
     capture.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     capture.wake_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&capture.done, &attributes);
-    pthread_cond_init(&capture.wake, &attributes);
-    pthread_condattr_destroy(&attributes);
+    xpr_init_condition(&capture.done);
+    xpr_init_condition(&capture.wake);
 }
 
 static void before_fork(void) {

@@ -9,7 +9,7 @@
 
 #include "decode/chrome_json.h"
 #include "decode/hlo.h"
-#include "decode/utf8.h"
+#include "columns/utf8.h"
 #include "decode/wire.h"
 #include "decode/xspace.h"
 #include "decode/xspace_slices.h"
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
 static size_t table_bytes(const xpr_table *table) {
     size_t row = 0;
     for (int i = 0; i < table->width; i++) row += xpr_column_size(table->spec[i].type);
-    return row * table->capacity;
+    return row * table->room;
 }
 
 static void check_same(const xpr_table *a, const xpr_table *b) {
@@ -137,7 +137,7 @@ static void check_hlo(const xpr_hlo *hlo, size_t length) {
     size_t in_buffers = 0;
     for (size_t i = 0; i < sizeof of_buffers / sizeof *of_buffers; i++) in_buffers += table_bytes(of_buffers[i]);
     REQUIRE(in_buffers <= 40 * length + 16 * 200);
-    REQUIRE(in_buffers == 0 || hlo->has_buffer_assignment || hlo->sequences.capacity > 0);
+    REQUIRE(in_buffers == 0 || hlo->has_buffer_assignment || hlo->sequences.room > 0);
     size_t held = table_bytes(&hlo->shapes) + table_bytes(&hlo->dimensions) + table_bytes(&hlo->attributes) +
                   table_bytes(&hlo->texts);
     REQUIRE(held <= 26 * length + 16 * 60); /* a packed number: 1 byte of input, 13 of columns, capacity doubles */

@@ -17,14 +17,11 @@ A window's borders are its neighbours' too: in a sum over adjoining windows only
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Int64, integers
-from xprof_py.postprocess.join.device_power import UNTOLD, LanePower, lane_power
+from xprof_py.postprocess.join.columns import Int64
+from xprof_py.postprocess.join.device_power import UNTOLD, LanePower, lane_power, lane_steps
 from xprof_py.postprocess.profile import Profile
 
 PS_PER_NS = 1000
@@ -52,23 +49,10 @@ _SCHEMA = pa.schema(
 
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile: a row for every step window of a lane whose device was sampled."""
-    steps = profile["steps"]
-    windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
     parts = []
     for power in lane_power(profile):
-        mine = windows.filter(pc.equal(windows["lane"], power.lane))
-        start, end = integers(mine, "start_ps"), integers(mine, "end_ps")
-        said = steps.take(pa.array(integers(mine, "step")))
-        columns: dict[str, Any] = {
-            "host": pa.repeat(pa.scalar(profile.host), len(start)),
-            "lane": mine["lane"],
-            "device": pa.array(np.full(len(start), power.index, np.int32)),
-            "uuid": pa.repeat(pa.scalar(power.uuid), len(start)),
-            **{name: said[name] for name in ("name", "number", "occurrence", "phase", "tokens")},
-            "start_ps": start,
-            "end_ps": end,
-            **_energies(power, start, end),
-        }
+        columns, start, end = lane_steps(profile, power)
+        columns |= {"end_ps": end, **_energies(power, start, end)}
         parts.append(pa.table([columns[name] for name in _SCHEMA.names], schema=_SCHEMA))
     return pa.concat_tables(parts) if parts else _SCHEMA.empty_table()
 

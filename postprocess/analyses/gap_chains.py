@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from xprof_py.postprocess.analyses.evidence import own_spans, sampled_places
 from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.join import host_names
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, Integers, dictionary, distinct, integers
@@ -30,6 +31,7 @@ LARGEST = 12
 LEAST_SHARE = 1000
 """One part in so many of the window."""
 _FRAME = re.compile(r"\$(?P<where>\S+:\d+) \S+$")
+_SEEN = ("evidence", "sampled", "span")
 _TEXTS = ("before_op", "before_source", "after_op", "after_source")
 _SCHEMA = pa.schema(
     [
@@ -44,6 +46,8 @@ _SCHEMA = pa.schema(
         ("pieces", pa.int64()),
         ("cause_step", pa.int32()),  # row of the host's table `steps`; null outside steps
         ("evidence", pa.string()),
+        ("sampled", pa.bool_()),  # the evidence is the place of a sampled stack
+        ("span", pa.string()),  # the program's own span that was open; null: none
         ("function", pa.string()),
         ("source", pa.string()),
         ("event_start_ps", pa.int64()),
@@ -64,6 +68,9 @@ _ORDER = [(name, "ascending") for name in ("host", "lane", "step", "start_ps", "
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile."""
     gaps = profile["gaps"]
+    number, names = own_spans(profile)
+    span = pa.array(names, pa.string()).take(pa.array(number))
+    gaps = gaps.append_column("sampled", pa.array(sampled_places(profile) != 0)).append_column("span", span)
     window = integers(gaps, "window")
     kind = profile["windows"]["kind"].to_pylist()
     in_step = np.array([k == "step" for k in kind] or [False], np.bool_)
@@ -91,7 +98,7 @@ def partial(profile: Profile) -> pa.Table:
             **chain.of(gaps.take(pa.array(rows[shown]))),
         }
     )
-    left = gaps.select(["lane", "cause", "evidence"]).take(pa.array(rows[~shown]))
+    left = gaps.select(["lane", "cause", *_SEEN]).take(pa.array(rows[~shown]))
     cause = left["cause"].combine_chunks().dictionary_encode()
     rank = np.array([CLASSES.index(name) for name in cause.dictionary.to_pylist()] or [0], np.int64)[cause.indices]
     lane, step_of = integers(left, "lane"), step[~shown]
@@ -110,7 +117,7 @@ def partial(profile: Profile) -> pa.Table:
             "cause": left["cause"].take(pa.array(first)),
             "length_ps": np.add.reduceat(size[order], edges) if len(first) else size,
             "pieces": np.bincount(member, minlength=len(first)),
-            "evidence": left["evidence"].take(pa.array(order[edges])),
+            **{name: left[name].take(pa.array(order[edges])) for name in _SEEN},
         }
     )
     return pa.concat_tables([own, summed]).combine_chunks()
@@ -195,7 +202,7 @@ class _Chain:
 
     def of(self, gaps: pa.Table) -> dict[str, Any]:
         """The columns of _SCHEMA that rows of the table gaps say."""
-        said = ("lane", "start_ps", "end_ps", "cause", "length_ps", "cause_step", "evidence")
+        said = ("lane", "start_ps", "end_ps", "cause", "length_ps", "cause_step", *_SEEN)
         lane = integers(gaps, "lane")
         before, after = self._neighbours(lane, integers(gaps, "end_ps"))
         columns: dict[str, Any] = {name: gaps[name] for name in said}
@@ -282,15 +289,16 @@ class _Chain:
         functions: list[str | None] = [None] * len(event)
         sources: list[str | None] = [None] * len(event)
         asked = event[rows]
+        calling = self._calling(asked)
         stated, text = events.argument_of("source", asked)
         named: dict[int, str | None] = {}
-        for row, line, start, end, code, calling, why, states, said in zip(
+        for row, line, start, end, code, call, why, states, said in zip(
             rows.tolist(),
             events.line[asked].tolist(),
             events.start_ps[asked].tolist(),
             events.end_ps[asked].tolist(),
             events.name[asked].tolist(),
-            self._calling(asked).tolist(),
+            np.where(calling >= 0, events.name[np.maximum(calling, 0)], -1).tolist(),
             gaps["cause"].take(pa.array(rows)).to_pylist(),
             stated.tolist(),
             text.tolist(),
@@ -299,8 +307,8 @@ class _Chain:
             function = self._compiled.get((line, start, end - start))
             if function is None and why == "compiler":
                 function = self._compiling(start, end)
-            if function is None and why in ("host", "compiler") and calling >= 0:
-                called = host_names.JIT_CALL.match(events.names[events.name[calling]])
+            if function is None and why in ("host", "compiler") and call >= 0:
+                called = host_names.JIT_CALL.match(events.names[call])
                 function = called["function"] if called else None
             if code not in named:
                 frame = _FRAME.match(events.names[code])

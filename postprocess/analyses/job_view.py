@@ -28,7 +28,7 @@ from xprof_py.postprocess.analyses.lane_activity import (
     Told,
     on_fleet_time,
 )
-from xprof_py.postprocess.join.columns import Bool, Int64, integers
+from xprof_py.postprocess.join.columns import Bool, Int64, integers, united
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.match.collectives import Rank
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -252,7 +252,7 @@ def _window_bounds(activity: ProcessActivity, lane: int, waits: Waits) -> tuple[
     edges = np.append(windows.start_ps, windows.end_ps[-1:]) if len(windows.window) else windows.start_ps
     # Moved with the lane's segments, which begin and end where windows do.
     bounds = activity.lanes[lane].bounds_ps
-    together = np.unique(np.concatenate((bounds, edges)))
+    together = united(bounds, edges)
     moved = fleet_ps(waits.clock, activity.origin_ns, together, waits.job_origin_ns)
     found = moved[np.searchsorted(together, edges)]
     return found[:-1], found[1:]

@@ -17,7 +17,17 @@ import numpy as np
 
 from xprof_py.postprocess.analyses.evidence import sources_of_gaps
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, codes, dictionary, distinct, integers
+from xprof_py.postprocess.join.columns import (
+    Bool,
+    Events,
+    Int64,
+    codes,
+    dictionary,
+    distinct,
+    in_order_of_rows,
+    integers,
+    occurring,
+)
 from xprof_py.postprocess.join.windows import cover_leaves
 from xprof_py.postprocess.match.endpoints import read_executions
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -81,8 +91,8 @@ def read_activity(profile: Profile) -> ProcessActivity:
     execution[executions.last] = execution[executions.first] = np.arange(len(executions.first))
     gaps = profile["gaps"]
     gap_lane, gap_start, gap_end, length = (integers(gaps, n) for n in ("lane", "start_ps", "end_ps", "length_ps"))
-    place = {name: at for at, name in enumerate(CLASSES)}
-    cause = np.array([place[name] for name in gaps["cause"].to_pylist()] or np.zeros(0), np.int64)
+    of_cause, causes = codes(gaps["cause"])
+    cause = np.array([CLASSES.index(name) for name in causes] or [0], np.int64)[of_cause]
     # Without collectives nobody waits for this process, and nobody asks.
     reasons, of_op, of_gap = _reasons(profile) if len(executions.first) else ((), code * 0 - 1, cause * 0 - 1)
     table = profile["windows"]
@@ -122,14 +132,11 @@ def _reasons(profile: Profile) -> tuple[tuple[tuple[str, str], ...], Int64, Int6
         found.append(number.setdefault((words, where), len(number)))
     of_op = np.array(found or [-1], np.int64)[which] if len(hlo) else hlo
     (evidence, texts), (source, sources) = codes(profile["gaps"]["evidence"]), sources_of_gaps(profile)
-    first, which = distinct(evidence, source)
-    pairs = np.full(len(first), -1, np.int64)
     # Numbers are given in order of the gaps.
-    for at in np.argsort(first).tolist():
-        pair = texts[evidence[first[at]]], sources[source[first[at]]]
-        pairs[at] = number.setdefault(pair, len(number))
-    of_gap = pairs[which]
-    return tuple(number), of_op, of_gap
+    first, which = in_order_of_rows(evidence, source)
+    said = zip(evidence[first].tolist(), source[first].tolist(), strict=True)
+    of_pair = [number.setdefault((texts[words], sources[where]), len(number)) for words, where in said]
+    return tuple(number), of_op, np.array(of_pair, np.int64)[which]
 
 
 _Part = tuple[Int64, Int64, Int64, Int64, Int64, Int64]
@@ -288,13 +295,16 @@ class AnsweringLane:
         self.waiting = np.flatnonzero(waits & (whom[twice] >= 0))
         self.whom = whom[twice]
         # Amounts per segment and class; a wait has none of its own.
-        self.amount = np.zeros((len(twice), len(CLASSES)), np.int64)
+        # By column: most classes never occur, and take neither time nor memory then.
+        self.amount = np.zeros((len(twice), len(CLASSES)), np.int64, order="F")
         place = np.cumsum(1 + split) - (1 + split)
         np.add.at(self.amount, (place[activity.of], activity.class_code), activity.amount_ps)
         halves = np.flatnonzero(second)
         self.amount[halves, _COLLECTIVE] = (self.end - self.start)[halves]
         self.amount[self.waiting] = 0
-        self.before = np.concatenate((np.zeros((1, len(CLASSES)), np.int64), np.cumsum(self.amount, axis=0)))
+        self.before = np.zeros((len(twice) + 1, len(CLASSES)), np.int64, order="F")
+        for code in {*occurring(activity.class_code, len(CLASSES)).tolist(), _COLLECTIVE}:
+            np.cumsum(self.amount[:, code], out=self.before[1:, code])
         self._undivided = twice
         # Shares are by segment, then class.
         self._share, self._reason = activity.of * len(CLASSES) + activity.class_code, activity.reason

@@ -2,10 +2,13 @@
 
 Per step window of a lane:
 
-    dispatch     time that threads spent in the calls which made the step's launches (the outermost jitted call around
-                 each, else the launch itself), without the ops that ran on the thread right inside
+    dispatch     time that threads spent in the calls which made the step's launches (the outermost jitted call,
+                 operation of PyTorch or range of XLA around each, else the launch itself), without the ops that ran on
+                 the thread right inside, its waits for the device, and its calls that copy, which may wait for it
+    run          an execution of a program; on a GPU, where every kernel has a launch, what one launch of a kernel or a
+                 graph started. Launches of copies and fills do not count there
     idle         gaps with cause `host` (docs/breakdown.md) whose evidence is dispatch: the launch came late, and the
-                 launching thread was mostly dispatching
+                 launching thread was mostly dispatching: an operation of PyTorch is where it lies in one that launches
     launch-bound idle is at least WORTH_NAMING of the window, and the device time of a run, on average, is less than the
                  dispatch of a launch: however far the host runs ahead, it cannot keep the device busy
 
@@ -22,8 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.leaves import leaves
+from xprof_py.postprocess.hlo import kernel_names
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Events, Int64, dictionary, distinct, integers
+from xprof_py.postprocess.join.columns import Events, Int64, among, dictionary, distinct, integers
+from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, Kind
 
@@ -58,14 +63,11 @@ def partial(profile: Profile) -> pa.Table:
     launches, runs = profile["launches"], profile["runs"]
     if not launches.num_rows or not runs.num_rows:
         return _SCHEMA.empty_table()
-    launch_step = integers(launches, "step")
-    count = np.bincount(launch_step[launch_step >= 0], minlength=len(steps))
-    dispatch = _dispatch_ps(profile, launch_step, len(steps))
-    idle = _idle_ps(profile)
-    runs_of = np.zeros((profile["lanes"].num_rows, len(steps)), np.int64)
-    run_step = integers(runs, "step")
-    np.add.at(runs_of, (integers(runs, "lane")[run_step >= 0], run_step[run_step >= 0]), 1)
-    most = _most_launched(profile, launch_step, len(steps))
+    calls = _Calls(profile)
+    count = np.bincount(calls.launch_step[calls.launch_step >= 0], minlength=len(steps))
+    dispatch, idle = calls.dispatch_ps(len(steps)), calls.idle_ps()
+    runs_of = _runs_of(profile, calls.events, len(steps))
+    most = _most_launched(profile, calls.launch_step, len(steps))
     breakdown = profile["breakdown"]
     busy = breakdown.filter(pc.is_in(breakdown["class"], pa.array(BUSY_CLASSES)))
     busy = busy.filter(pc.equal(busy["kind"], "step"))
@@ -101,48 +103,105 @@ def partial(profile: Profile) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-def _dispatch_ps(profile: Profile, launch_step: Int64, steps: int) -> Int64:
-    """Per step the time of the calls that made its launches, each call counted once."""
-    events = Events.of(profile)
-    launches = profile["launches"]
-    line, start = integers(launches, "line"), integers(launches, "start_ps")
-    end = events.end_ps[integers(launches, "event")]
-    calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
-    ops = leaves(profile)
-    leaf_line = events.line[integers(ops, "event")]
-    leaf_start = integers(ops, "start_ps")
-    leaf_end = leaf_start + integers(ops, "duration_ps")
-    out = np.zeros(steps, np.int64)
-    for one in np.unique(line).tolist():
-        mine = np.flatnonzero((line == one) & (launch_step >= 0))
-        of_line = calls[events.line[calls] == one]
-        # Calls nest: their union is the outermost ones, and a launch outside any is its own.
-        spans = intervals.union(np.r_[events.start_ps[of_line], start[mine]], np.r_[events.end_ps[of_line], end[mine]])
-        inside = leaf_line == one
-        own_work = intervals.union(leaf_start[inside], leaf_end[inside])
-        length = spans[1] - spans[0] - intervals.cover(own_work, *spans)
-        place = np.searchsorted(spans[0], start[mine], side="right") - 1
-        # Two calls that touch are one span here: its time is shared by its launches, the first ones taking the rest.
-        shared = np.bincount(place, minlength=len(length))
-        rank = np.arange(len(mine)) - np.searchsorted(place, place)
-        each = length[place] // shared[place] + (rank < length[place] % shared[place])
-        np.add.at(out, launch_step[mine], each)
+def _runs_of(profile: Profile, events: Events, steps: int) -> Int64:
+    """Per lane and step how many runs it had; where kernels have launches, how many of these started something."""
+    runs, ops = profile["runs"], profile["ops"]
+    lane, run_step = integers(runs, "lane"), integers(runs, "step")
+    out = np.zeros((profile["lanes"].num_rows, steps), np.int64)
+    np.add.at(out, (lane[run_step >= 0], run_step[run_step >= 0]), 1)
+    event, run = integers(ops, "event"), integers(ops, "run")
+    has_id, correlation = events.argument_of("correlation_id", event)
+    own = has_id & (correlation != 0) & (run >= 0)
+    own[own] = ~events.verdicts(kernel_names.is_copy)[events.name[event[own]]]
+    if not own.any():
+        return out
+    first, _ = distinct(run[own], correlation[own])
+    run = run[own][first]
+    run = run[run_step[run] >= 0]
+    out[np.unique(lane[run])] = 0
+    np.add.at(out, (lane[run], run_step[run]), 1)
     return out
 
 
-def _idle_ps(profile: Profile) -> Int64:
-    """Per window the gaps of cause `host` whose evidence is an event of dispatch."""
-    events = Events.of(profile)
-    gaps = profile["gaps"]
-    event = integers(gaps, "event")
-    is_dispatch = events.verdicts(host_names.is_dispatch)
-    is_host = np.asarray(pc.equal(gaps["cause"], "host").to_numpy(zero_copy_only=False), np.bool_)
-    mine = is_host & (event >= 0) & (integers(gaps, "stack") < 0)
-    shown = event[mine]
-    mine[mine] = is_dispatch[events.name[shown]] & (events.kind[shown] == Kind.PLAIN)
-    out = np.zeros(profile["windows"].num_rows, np.int64)
-    np.add.at(out, integers(gaps, "window")[mine], integers(gaps, "length_ps")[mine])
-    return out
+class _Calls:
+    """The calls by which a process launched: the outermost around each launch.
+
+    ``launch_step``: the step per launch, -1 for none and for what is not counted.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self.events = events = Events.of(profile)
+        launches = profile["launches"]
+        event = integers(launches, "event")
+        copies = events.verdicts(kernel_names.COPY_CALL.search)
+        called = events.having("correlation_id")[0]
+        self._copying = called[copies[events.name[called]]]
+        self.launch_step = np.where(among(event, self._copying), -1, integers(launches, "step"))
+        self._line, self._start = integers(launches, "line"), integers(launches, "start_ps")
+        self._end = events.end_ps[event]
+        around = events.rows_where(
+            lambda name: host_names.JIT_CALL.match(name) is not None or host_names.is_launch_range(name)
+        )
+        self._around = np.union1d(around, events.rows_of_kind(Kind.HOST_OP))
+
+    def _of_line(self, line: int) -> tuple[Int64, Intervals, Int64]:
+        """(launches of the line that count, the outermost calls around them, which of these each is in)."""
+        events = self.events
+        mine = np.flatnonzero((self._line == line) & (self.launch_step >= 0))
+        around = self._around[events.line[self._around] == line]
+        start, end = np.r_[events.start_ps[around], self._start[mine]], np.r_[events.end_ps[around], self._end[mine]]
+        order = np.lexsort((-end, start))
+        start, end = start[order], end[order]
+        before = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, end])[:-1]
+        start, end = start[start >= before], end[start >= before]
+        used, place = np.unique(np.searchsorted(start, self._start[mine], side="right") - 1, return_inverse=True)
+        return mine, (start[used], end[used]), place.reshape(-1)
+
+    def dispatch_ps(self, steps: int) -> Int64:
+        """Per step the time of the calls that made its launches, each call counted once."""
+        events, profile = self.events, self._profile
+        ops = leaves(profile)
+        waits = profile["device_waits"]
+        leaf_start, wait_start = integers(ops, "start_ps"), integers(waits, "start_ps")
+        other_line = np.r_[events.line[integers(ops, "event")], integers(waits, "line"), events.line[self._copying]]
+        other_start = np.r_[leaf_start, wait_start, events.start_ps[self._copying]]
+        other_end = np.r_[
+            leaf_start + integers(ops, "duration_ps"), integers(waits, "end_ps"), events.end_ps[self._copying]
+        ]
+        out = np.zeros(steps, np.int64)
+        for line in np.unique(self._line).tolist():
+            mine, calls, place = self._of_line(line)
+            inside = other_line == line
+            other = intervals.union(other_start[inside], other_end[inside])
+            length = calls[1] - calls[0] - intervals.cover(other, *calls)
+            # The launches of one call share its time, the first ones taking the rest.
+            shared = np.bincount(place, minlength=len(length))
+            rank = np.arange(len(mine)) - np.searchsorted(place, place)
+            each = length[place] // shared[place] + (rank < length[place] % shared[place])
+            np.add.at(out, self.launch_step[mine], each)
+        return out
+
+    def idle_ps(self) -> Int64:
+        """Per window the gaps of cause `host` whose evidence is an event of dispatch."""
+        events, gaps = self.events, self._profile["gaps"]
+        event = integers(gaps, "event")
+        is_host = np.asarray(pc.equal(gaps["cause"], "host").to_numpy(zero_copy_only=False), np.bool_)
+        mine = np.flatnonzero(is_host & (event >= 0) & (integers(gaps, "stack") < 0))
+        shown, group = np.unique(event[mine], return_inverse=True)
+        name, kind = events.name[shown], events.kind[shown]
+        dispatch = events.verdicts(host_names.is_dispatch)[name] & (kind == Kind.PLAIN)
+        dispatch |= events.verdicts(host_names.is_launch_range)[name] & (kind == Kind.SPAN)
+        operations = np.flatnonzero(kind == Kind.HOST_OP)
+        for line in np.unique(events.line[shown[operations]]).tolist():
+            at = operations[events.line[shown[operations]] == line]
+            low, high = self._of_line(line)[1]
+            place = np.searchsorted(low, events.start_ps[shown[at]], side="right") - 1
+            dispatch[at] = (place >= 0) & (events.start_ps[shown[at]] < np.append(high, 0)[place])
+        mine = mine[dispatch[group.reshape(-1)]]
+        out = np.zeros(self._profile["windows"].num_rows, np.int64)
+        np.add.at(out, integers(gaps, "window")[mine], integers(gaps, "length_ps")[mine])
+        return out
 
 
 def _most_launched(profile: Profile, launch_step: Int64, steps: int) -> list[tuple[str, int, str]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,19 +9,17 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.join.columns import Int64, integers
 from xprof_py.postprocess.profile import Profile
 
-T = TypeVar("T")
-
 
 def leaves(profile: Profile) -> pa.Table:
     """The rows of `ops` that are leaves; the table itself where all are."""
     ops = profile["ops"]
-    return _once(profile, "leaves", (ops,), lambda: ops if pc.all(ops["leaf"]).as_py() else ops.filter(ops["leaf"]))
+    return profile.once("leaves", (ops,), lambda: ops if pc.all(ops["leaf"]).as_py() else ops.filter(ops["leaf"]))
 
 
 def step_of_leaves(profile: Profile) -> Int64:
     """Per leaf its step, a row of `steps`, -1 without: that of its run, or for a copy of the window it starts in."""
     made_of = tuple(profile[name] for name in ("ops", "runs", "windows"))
-    return _once(profile, "step_of_leaves", made_of, lambda: _step_of(profile, leaves(profile)))
+    return profile.once("step_of_leaves", made_of, lambda: _step_of(profile, leaves(profile)))
 
 
 def _step_of(profile: Profile, ops: pa.Table) -> Int64:
@@ -44,12 +39,3 @@ def _step_of(profile: Profile, ops: pa.Table) -> Int64:
         inside[inside] = low[mine[place[inside]]] <= start[copies[inside]]
         step[copies[inside]] = step_of[mine[place[inside]]]
     return np.asarray(step, np.int64)
-
-
-def _once(profile: Profile, name: str, made_of: tuple[pa.Table, ...], make: Callable[[], T]) -> T:
-    """What ``make`` says, kept as long as the profile has the tables that it was made of."""
-    before, found = profile.derived.get(name, ((), None))
-    if len(before) != len(made_of) or any(one is not other for one, other in zip(before, made_of, strict=True)):
-        found = make()
-        profile.derived[name] = (made_of, found)
-    return cast("T", found)

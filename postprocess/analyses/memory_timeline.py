@@ -65,8 +65,8 @@ def finish(merged: pa.Table) -> dict[str, pa.Table]:
 
 def has_allocators(profile: Profile) -> bool:
     """Whether the trace may hold events of an allocator; cheap."""
-    names = profile["events"]["name"].combine_chunks()
-    return bool(pc.any(pc.is_in(names.dictionary, pa.array([ALLOCATED, FREED]))).as_py())
+    wanted = pa.array([ALLOCATED, FREED])
+    return any(pc.any(pc.is_in(part.dictionary, wanted)).as_py() for part in profile["events"]["name"].chunks)
 
 
 def _allocators(profile: Profile) -> pa.Table:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess.analyses.leaves import leaves, step_of_leaves
-from xprof_py.postprocess.analyses.top_ops import COPY, on_device_plane
+from xprof_py.postprocess.analyses.top_ops import COPY, names_without_hlo, on_device_plane
 from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
@@ -87,9 +87,9 @@ def partial(profile: Profile) -> pa.Table:
 def _instructions(profile: Profile, ops: pa.Table) -> tuple[Int64, list[tuple[int, str]]]:
     """(place per op, (row of hlo_ops or -1, event name) per place). All copies are one; ops without HLO go by name."""
     hlo_op = integers(ops, "hlo_op")
-    name, names = dictionary(profile["events"], "name")
+    name, names = names_without_hlo(profile, ops)
     is_copy = (integers(ops, "run") < 0) & ~on_device_plane(profile, ops)
-    nameless = np.where(is_copy, -1, -2 - name[integers(ops, "event")].astype(np.int64))
+    nameless = np.where(is_copy, -1, -2 - name)
     what = np.where(hlo_op >= 0, hlo_op, nameless)
     first, place = distinct(what)
     found = [(k, "") if k >= 0 else (-1, COPY if k == -1 else names[-2 - k]) for k in what[first].tolist()]

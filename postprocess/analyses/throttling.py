@@ -20,15 +20,14 @@ An overlay, not a class: the time is compute or memory in the breakdown. Integer
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.top_ops import names_without_hlo
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Int64, dictionary, distinct, integers
-from xprof_py.postprocess.join.device_power import UNTOLD, LanePower, lane_power
+from xprof_py.postprocess.join.columns import Bool, Int64, distinct, integers
+from xprof_py.postprocess.join.device_power import UNTOLD, LanePower, lane_power, lane_steps
 from xprof_py.postprocess.profile import Profile
 
 LIMITS = {"thermal": 0x20 | 0x40, "power": 0x04 | 0x80, "hardware": 0x08}
@@ -61,24 +60,12 @@ _SCHEMA = pa.schema(
 
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile: a row for every step window of a lane whose device was sampled."""
-    steps, parts = profile["steps"], []
-    windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
+    parts = []
     for power in lane_power(profile):
-        mine = windows.filter(pc.equal(windows["lane"], power.lane))
-        if not mine.num_rows:
+        columns, start, end = lane_steps(profile, power)
+        if not len(start):
             continue
-        start, end = integers(mine, "start_ps"), integers(mine, "end_ps")
-        said = steps.take(pa.array(integers(mine, "step")))
-        columns: dict[str, Any] = {
-            "host": pa.repeat(pa.scalar(profile.host), len(start)),
-            "lane": mine["lane"],
-            "device": pa.array(np.full(len(start), power.index, np.int32)),
-            "uuid": pa.repeat(pa.scalar(power.uuid), len(start)),
-            **{name: said[name] for name in ("name", "number", "occurrence", "phase")},
-            "start_ps": start,
-            "window_ps": end - start,
-            **_lane(profile, power, start, end),
-        }
+        columns |= {"window_ps": end - start, **_lane(profile, power, start, end)}
         parts.append(pa.table([columns[name] for name in _SCHEMA.names], schema=_SCHEMA))
     return pa.concat_tables(parts) if parts else _SCHEMA.empty_table()
 
@@ -150,10 +137,8 @@ def _kernels(profile: Profile, lane: int) -> tuple[Int64, Int64, Int64]:
     ops = profile["ops"]
     own = pc.and_(ops["leaf"], pc.equal(ops["lane"], lane))
     ops = ops.filter(pc.and_(own, pc.is_in(pc.cast(ops["class"], pa.string()), pa.array(["compute", "memory"]))))
-    hlo_op, event = integers(ops, "hlo_op"), integers(ops, "event")
-    name, _ = dictionary(profile["events"], "name")
-    nameless = -2 - name[event].astype(np.int64) if len(event) else event
-    _, identity = distinct(np.where(hlo_op >= 0, hlo_op, nameless))
+    hlo_op, (name, _) = integers(ops, "hlo_op"), names_without_hlo(profile, ops)
+    _, identity = distinct(np.where(hlo_op >= 0, hlo_op, -2 - name))
     start = integers(ops, "start_ps")
     return identity.astype(np.int64), start, start + integers(ops, "duration_ps")
 

@@ -28,12 +28,11 @@ def partial(profile: Profile) -> pa.Table:
     hlo_op = integers(ops, "hlo_op")
     total = integers(ops, "duration_ps") + integers(ops, "open_ps")
     class_code, classes = dictionary(ops, "class")
-    event = integers(ops, "event")
-    event_code, event_names = dictionary(profile["events"], "name")
+    name_code, names = names_without_hlo(profile, ops)
     phase_code, phases = phase_of_leaves(profile)
-    # One key per instruction; ops without HLO are told apart by the name of their event, copies are all one.
+    # One key per instruction; ops without HLO are told apart by their names, copies are all one.
     is_copy = (integers(ops, "run") < 0) & ~on_device_plane(profile, ops)
-    nameless = np.where(is_copy, -1, -2 - event_code[event].astype(np.int64))
+    nameless = np.where(is_copy, -1, -2 - name_code)
     instruction_of = np.where(hlo_op >= 0, hlo_op, nameless)
     first, group = distinct(instruction_of, phase_code)
     found = np.stack([instruction_of[first], phase_code[first]], axis=1)
@@ -46,11 +45,25 @@ def partial(profile: Profile) -> pa.Table:
     rows = []
     for i, (row, phase) in enumerate(found.tolist()):
         at = int(first[i])
-        name = COPY if row == -1 else event_names[event_code[event[at]]]
+        name = COPY if row == -1 else names[name_code[at]]
         described = instruction.describe(row) if row >= 0 else _without_hlo(name, "copy" if row == -1 else "")
         described |= {"class": classes[class_code[at]], "phase": phases[phase]}
         rows.append({**described, "total_ps": int(sums[i]), "count": int(count[i]), "longest_ps": int(longest[i])})
     return merge(pa.Table.from_pylist(rows, schema=_SCHEMA), None)
+
+
+def names_without_hlo(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
+    """(code per row of ``ops``, names): what an op without HLO is called, its stated instruction, else its event."""
+    of_event, names = dictionary(profile["events"], "name")
+    code = of_event[integers(ops, "event")].astype(np.int64)
+    rows = np.flatnonzero(pc.is_valid(ops["stated_op"]).to_numpy())
+    if not len(rows):
+        return code, names
+    stated, texts = dictionary(ops.select(["stated_op"]).take(pa.array(rows)), "stated_op")
+    number = {name: at for at, name in enumerate(names)}
+    of_text = np.array([number.setdefault(text, len(number)) for text in texts], np.int64)
+    code[rows] = of_text[stated]
+    return code, list(number)
 
 
 def on_device_plane(profile: Profile, ops: pa.Table) -> npt.NDArray[np.bool_]:

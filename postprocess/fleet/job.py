@@ -79,11 +79,11 @@ def process_part(
     """Map 1. ``alone``: in its job; then of a process with one lane nobody asks for details, and there are none."""
     endpoints = read_endpoints(joined, process_index)
     # Alone in its job a process without collectives is replayed as every process is (replay/step_replay.py).
-    timeline = read_process(joined) if endpoints.table.num_rows else None
-    part = ProcessPart(endpoints, joined.origin_ns, timeline is not None)
+    replayed = endpoints.table.num_rows > 0
+    part = ProcessPart(endpoints, joined.origin_ns, replayed)
     if alone and endpoints.lanes < 2:
         return part, None
-    return part, ProcessDetail(read_activity(joined), timeline)
+    return part, ProcessDetail(read_activity(joined), read_process(joined) if replayed else None)
 
 
 class Details(Protocol):

@@ -29,6 +29,7 @@ from xprof_py.postprocess.hlo.known_peaks import with_peaks
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.column_memory import FOLDER, bounded, refused
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.remote import Fetched, fetched
 from xprof_py.postprocess.readers.sources import Source
@@ -100,7 +101,7 @@ def first_pass(
 
     A file that grew in the meantime is analysed as far as it was whole, and has a row in the diagnostics.
     """
-    with fetched(source) as local:
+    with bounded(), fetched(source) as local:
         files = local.paths()
         before = [_size(file) for file in files]
         profile = read_process(local, workers)
@@ -110,6 +111,8 @@ def first_pass(
         for file, size in zip(files, before, strict=True):
             if (now := _size(file)) != size:
                 part.diagnostics.append(_changed(str(file), size, now))
+        if (why := refused()) is not None:
+            part.diagnostics.append(_in_memory(str(files[0]), why))
         run = profile.metadata.get("run") or {}
         index, count = run.get("process_index"), run.get("process_count")
         endpoints = Endpoints(
@@ -157,7 +160,7 @@ def solve(endpoints: Sequence[Endpoints]) -> Solution:
             continue
         if index in seen:
             both = " and ".join(sorted((seen[index], file)))
-            raise BadInputError(both, "", f"are two runs, both with a process {index}: analyse one at a time")
+            raise BadInputError(both, "", f"are two runs, both with a process {index}: name one of them")
         seen[index] = file
     count = Counter(process.host for process in ordered)
     of = {e.key: Solved(e.host if count[e.host] == 1 else f"{e.host}:{e.key}") for e in ordered}
@@ -273,6 +276,11 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except OSError:
         return -1
+
+
+def _in_memory(file: str, why: str) -> dict[str, Any]:
+    message = f"its columns were all in memory, no folder takes files of them: {why} ({FOLDER} names another one)"
+    return {"severity": "note", "code": "columns_in_memory", "file": file, "place": "", "count": 1, "message": message}
 
 
 def _changed(file: str, before: int, now: int) -> dict[str, Any]:

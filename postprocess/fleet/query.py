@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import re
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,7 @@ def opened(out: Path) -> Iterator[Any]:
         try:
             yield connection
         except duckdb.CatalogException as error:
-            raise UsageError(f"{_words(error)}\nTables: {', '.join(sorted(files))}") from error
+            raise UsageError(f"{_unknown_table(_words(error), files)}\nTables: {', '.join(sorted(files))}") from error
         except duckdb.OutOfMemoryException as error:
             raise XprofPyError(_words(error)) from error
         except duckdb.Error as error:
@@ -117,6 +119,21 @@ def _require_select(duckdb: Any, sql: str) -> None:
     statements = duckdb.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise UsageError("query takes one SELECT: it reads, and changes nothing")
+
+
+def _unknown_table(words: str, tables: Collection[str]) -> str:
+    """duckdb's words; where a table is not there, with ours that are called alike in place of those that it suggests.
+
+    It suggests its own tables too (pg_..., duckdb_...), and is far from them: `spans` is part of `host_spans`.
+    """
+    asked = re.search(r"Table with name (\S+) does not exist", words)
+    if asked is None:
+        return words
+    name = asked[1].strip('"').lower()
+    alike = [table for table in sorted(tables) if name in table or (len(table) > 3 and table in name)]
+    alike = alike or difflib.get_close_matches(name, sorted(tables))
+    said = f"there is no table {name}"
+    return f"{said}: did you mean {' or '.join(alike[:3])}?" if alike else said
 
 
 def _words(error: Exception) -> str:

@@ -20,6 +20,10 @@ class Ranked(Protocol):
         """The file, where it is a trace in JSON."""
 
     @property
+    def run_file(self) -> str | None:
+        """Its run file, where it has one."""
+
+    @property
     def process_index(self) -> int | None:
         """Its rank."""
 
@@ -90,9 +94,9 @@ def captures_apart(read: Sequence[R]) -> list[dict[str, Any]]:
     for host, mine in sorted(by_host.items()):
         spans = [process.captured_ns for process in mine if process.captured_ns is not None]
         if max(start for start, _ in spans) > min(end for _, end in spans):
-            keys = ", ".join(sorted(process.key for process in mine))
+            named = ", ".join(sorted(process.run_file or process.key for process in mine))
             message = (
-                f"captures of this host do not overlap in time, so they are hardly of one job: {keys}; name one of them"
+                f"captures of this host do not overlap in time, so they are hardly of one job: analyse one of {named}"
             )
             rows.append(_row("warning", "captures_apart", host, len(mine), message))
     return rows

@@ -10,7 +10,7 @@ lanes and steps. <key> is a hash of job and run name, so adding a run again repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from xprof_py.postprocess.fleet.schedulers import Failed, Scheduler, Task
 from xprof_py.postprocess.fleet.spool import FOLDER, Spool
 from xprof_py.postprocess.fleet.store_files import MANY_FILES, compact, key_of_run, put_run, read_runs, write_file
 from xprof_py.postprocess.readers.sources import Sources, find_sources, folders_of_runs
+from xprof_py.postprocess.rules.power_words import UJ_PER_J
 from xprof_py.postprocess.schema import CLASSES
 
 MANY_PROCESSES = 16
@@ -55,6 +56,10 @@ SCHEMA = pa.schema(
         ("bottleneck", pa.string()),
         ("xprof_py", pa.string()),
         ("source", pa.string()),
+        # Of the run: energy of all sampled devices in one step of this name, and how far it can be off at most; null
+        # where the summary's `power` does not know it. Files of before have no such columns: null too.
+        ("step_energy_uj", pa.int64()),
+        ("step_energy_error_uj", pa.int64()),
     ]
 )
 
@@ -167,6 +172,7 @@ def rows_of(run: RunFolder, result: Analysis) -> pa.Table:
         "xprof_py": capture.get("xprof_py"),
         "source": str(run.path),
     }
+    power = result.summary["power"]
     rows = []
     for host in sorted(result.summary["hosts"], key=lambda h: h["host"]):
         of_host = {**same, "host": host["host"], "process_index": host["process_index"]}
@@ -182,11 +188,18 @@ def rows_of(run: RunFolder, result: Analysis) -> pa.Table:
                 "lanes": len(steps["lane"].unique()),
                 "step_ps": times[(len(times) - 1) // 2],
                 "window_ps": pc.sum(steps["window_ps"]).as_py(),
+                **(_step_energy(power) if power and power["name"] == name else {}),
             }
             rows += [
                 {**of_host, **measured, "class": c, "exclusive_ps": pc.sum(steps[f"{c}_ps"]).as_py()} for c in CLASSES
             ]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _step_energy(power: Mapping[str, Any]) -> dict[str, int | None]:
+    """The columns of a run's energy from its summary's `power`."""
+    joules = {"step_energy_uj": power["joules_per_step"], "step_energy_error_uj": power["joules_per_step_error"]}
+    return {column: None if value is None else round(value * UJ_PER_J) for column, value in joules.items()}
 
 
 def require_store(store: Path) -> None:

@@ -28,8 +28,13 @@ _INSTRUCTION = re.compile(r"^%?(?P<name>[^\s=]+) = ")
 _OPCODE = re.compile(r" (?P<opcode>[a-z][a-z0-9\-]*)\(")
 _HOST_SPACE = "S(5)"
 """XLA's text of the host's memory space in a layout."""
-LAUNCH_CALL = re.compile(r"(launch_?(cooperative)?_?(kernel|graph)|graphlaunch|memcpy|memset)", re.I)
+_KERNEL_LAUNCH = r"launch_?(cooperative)?_?(kernel|graph)|graphlaunch"
+LAUNCH_CALL = re.compile(rf"({_KERNEL_LAUNCH}|memcpy|memset)", re.I)
 """Driver calls that start work on a device."""
+KERNEL_LAUNCH = re.compile(rf"(cu|cuda|hip)(?=[A-Z])\w*?(?i:{_KERNEL_LAUNCH})")
+"""Those that start kernels and graphs: they wait for the device only where its queue is full."""
+COPY_CALL = re.compile(r"memcpy|memset", re.I)
+"""Those that start copies and fills, and may wait for the device."""
 
 
 def is_copy(name: str) -> bool:

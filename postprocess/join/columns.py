@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import overload
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ Integers = npt.NDArray[np.integer]
 """Rows, codes or times of any width: what comes from a table is often int32, what is computed int64."""
 UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
+_Column = TypeVar("_Column", bound=npt.NDArray[Any])
 
 OPEN = np.int64(-1)
 """The duration of an event that was still open at the end of the capture."""
@@ -77,6 +78,15 @@ def among(rows: Int64, known: Int64) -> Bool:
     return np.asarray(known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows)
 
 
+def united(*columns: Int64) -> Int64:
+    """The values of all columns in order, each once.
+
+    What numpy.unique does, which makes a table of hashes of them. Columns of rows are in order mostly, and merged.
+    """
+    together = np.sort(np.concatenate(columns), kind="stable")
+    return together[_changes([together])]
+
+
 def occurring(codes: Integers, count: int) -> Int64:
     """Which of the codes below ``count`` occur, in order."""
     return np.flatnonzero(np.bincount(codes, minlength=count))
@@ -105,8 +115,6 @@ def in_order_of_rows(*columns: Integers) -> tuple[Int64, Int64]:
 
 _PLACES_PER_ROW = 4
 """So many places for a row take less time than sorting it."""
-_PLACES_PER_SEARCH = 16
-"""And so many less than looking a row up among others."""
 
 
 def _numbered(columns: Sequence[Integers]) -> tuple[Int64, Int64] | None:
@@ -131,9 +139,28 @@ def _numbered(columns: Sequence[Integers]) -> tuple[Int64, Int64] | None:
     return first[taken], (np.cumsum(taken) - 1)[place]
 
 
+def _one_number(columns: Sequence[Integers]) -> Int64 | None:
+    """A number per row that is in order as the columns are; None where 64 bits do not hold it."""
+    if not len(columns[0]):
+        return None
+    key = np.zeros(len(columns[0]), np.int64)
+    places = 1
+    for column in columns:
+        low = int(column.min())
+        size = int(column.max()) - low + 1
+        places *= size
+        if places >= 1 << 63:
+            return None
+        key *= size
+        key += column
+        key -= low
+    return key
+
+
 def _sorted(columns: Sequence[Integers]) -> tuple[Int64, Int64]:
-    """distinct, by sorting."""
-    order = np.lexsort(columns[::-1])
+    """distinct, by sorting: once, where one number can stand for all columns."""
+    key = _one_number(columns)
+    order = np.lexsort(columns[::-1]) if key is None else np.argsort(key, kind="stable")
     new = _changes([column[order] for column in columns])
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(new) - 1
@@ -153,6 +180,30 @@ def _rows_by_code(code: Int32, keep: Bool) -> tuple[Int32, Int64]:
     """(rows by code and then in order, where each code's begin); codes that are not kept have none."""
     rows, begin = _native.rows_by_code(np.ascontiguousarray(code), keep)
     return np.asarray(rows), np.asarray(begin)
+
+
+_ROWS_GATHERED = 64
+"""Of a column in a file. What surrounds each of them comes into memory with it, up to a megabyte."""
+
+
+class _InFile(np.ndarray[Any, Any]):
+    """A column that lies in a file (readers/column_memory.py): rows are gathered a few at a time, and leave memory."""
+
+    def __getitem__(self, key: Any) -> Any:
+        plain = np.asarray(self)
+        if not isinstance(key, np.ndarray) or key.ndim != 1:
+            return plain[key]
+        rows = np.flatnonzero(key) if key.dtype == np.bool_ else key
+        out = np.empty(len(rows), self.dtype)
+        for low in range(0, len(rows), _ROWS_GATHERED):
+            part = rows[low : low + _ROWS_GATHERED]
+            out[low : low + len(part)] = plain[part]
+            _native.passed(plain)
+        return out
+
+
+def _where_it_lies(column: _Column) -> _Column:
+    return cast(_Column, column.view(_InFile)) if _native.in_file(column) else column
 
 
 class _Ends:
@@ -181,25 +232,21 @@ class Events:
     @staticmethod
     def of(profile: Profile) -> Events:
         """The events of ``profile``, made once for it and for every profile that adds tables to it."""
-        known = profile.derived.get("events")
-        if isinstance(known, Events) and known._table is profile["events"] and known._args is profile["args"]:
-            return known
-        made = Events(profile)
-        profile.derived["events"] = made
-        return made
+        return profile.once("events", (profile["events"], profile["args"]), lambda: Events(profile))
 
     def __init__(self, profile: Profile) -> None:
-        table = self._table = profile["events"]
+        table = profile["events"]
         self.count = table.num_rows
-        self.line: Int32 = _plain(table, "line").astype(np.int32, copy=False)
-        self.name, self.names = dictionary(table, "name")
-        self.kind: UInt8 = _plain(table, "kind").astype(np.uint8, copy=False)
-        self.start_ps = integers(table, "start_ps")
-        self.duration_ps = integers(table, "duration_ps", int(OPEN))
+        self.line: Int32 = _where_it_lies(_plain(table, "line").astype(np.int32, copy=False))
+        name, self.names = dictionary(table, "name")
+        self.name = _where_it_lies(name)
+        self.kind: UInt8 = _where_it_lies(_plain(table, "kind").astype(np.uint8, copy=False))
+        self.start_ps = _where_it_lies(integers(table, "start_ps"))
+        self.duration_ps = _where_it_lies(integers(table, "duration_ps", int(OPEN)))
         self.has_open = table["duration_ps"].null_count > 0
         """Whether events were still open at the end of the capture: their duration is OPEN."""
         self.end_ps = _Ends(self.start_ps, self.duration_ps, profile.capture_end_ps if self.has_open else None)
-        args = self._args = profile["args"]
+        args = profile["args"]
         self._arg_event = integers(args, "event")
         self._arg_key, keys = dictionary(args, "key")
         self._arg_kind = _plain(args, "kind")
@@ -256,7 +303,7 @@ class Events:
         if known is rows or (len(known) == len(rows) and np.array_equal(known, rows)):
             # Ops are asked for by one of their arguments.
             return np.ones(len(rows), np.bool_), values.copy()
-        if _PLACES_PER_SEARCH * len(rows) > self.count and (rows >= 0).all():
+        if _PLACES_PER_ROW * len(rows) > self.count and (rows >= 0).all():
             place_of = np.full(self.count, -1, np.int32)
             place_of[known] = np.arange(len(known), dtype=np.int32)
             place = place_of[rows]
@@ -321,17 +368,26 @@ class Events:
         if any(self.names[code].startswith(FRAME) for code in wanted):
             return np.flatnonzero(self.matching(test))
         rows, begin = self._by_name
-        found = np.concatenate([rows[:0], *(rows[begin[code] : begin[code + 1]] for code in wanted)])
-        if _PLACES_PER_SEARCH * len(found) < self.count:
-            return np.sort(found).astype(np.int64)
-        named = np.zeros(self.count, np.bool_)
-        named[found] = True
-        return np.flatnonzero(named)
+        found = [rows[begin[code] : begin[code + 1]] for code in wanted]
+        return np.sort(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
 
     def first_row(self, lines: npt.ArrayLike) -> Int64:
         """Per line the row at which its events begin; a line's end where the next one begins."""
         # In the column's own type: for another one numpy would copy the whole column first.
         return np.searchsorted(self.line, np.asarray(lines, np.int32))
+
+    def first_row_from(self, line: int, at_ps: Int64) -> Int64:
+        """Per time the first row of ``line`` that starts then or later, its end where there is none."""
+        low, high = self.first_row([line, line + 1])
+        starts: Int64 = np.asarray(self.start_ps)[low:high]
+        if not isinstance(self.start_ps, _InFile):
+            return np.asarray(low + np.searchsorted(starts, at_ps))
+        out = np.empty(len(at_ps), np.int64)
+        for first in range(0, len(at_ps), _ROWS_GATHERED):
+            part = at_ps[first : first + _ROWS_GATHERED]
+            out[first : first + len(part)] = low + np.searchsorted(starts, part)
+            _native.passed(starts)
+        return out
 
     def rows_on(self, lines: Int64) -> Int64:
         """Rows, in order, of the events on these lines, which ascend as the events do."""

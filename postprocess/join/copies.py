@@ -116,7 +116,9 @@ def _cut_off(events: Events, puts: Int64, copies: Int64) -> list[tuple[int, int]
     where, start = events.line[begin], events.start_ps[begin]
     # Nothing on the line of the pool's thread says that it ended, and nothing came after it.
     last_end = _last_start(events, events.rows_named(host_names.HAND_OVER_END))
-    last_copy, last_event = _last_start(events, copies), _last_start(events, slice(None))
+    # Events are in order of (line, start).
+    last_row = events.first_row(np.arange(len(last_end)) + 1) - 1
+    last_copy, last_event = _last_start(events, copies), _last_start(events, last_row)
     open_still = (last_end[where] < start) & (last_copy[where] < start) & (last_event[where] <= start)
     return list(zip(begin[open_still].tolist(), start[open_still].tolist(), strict=True))
 
@@ -126,9 +128,8 @@ def _first_row_after(events: Events, rows: Int64) -> Int64:
     out = np.empty(len(rows), np.int64)
     lines = events.line[rows]
     for line in np.unique(lines).tolist():
-        low, high = events.first_row([line, line + 1])
         mine = lines == line
-        out[mine] = low + np.searchsorted(events.start_ps[low:high], events.end_ps[rows[mine]])
+        out[mine] = events.first_row_from(line, events.end_ps[rows[mine]])
     return out
 
 
@@ -140,9 +141,9 @@ def _covered(first: Int64, behind: Int64, count: int) -> Bool:
     return np.cumsum(edges)[:-1] > 0
 
 
-def _last_start(events: Events, rows: Int64 | slice) -> Int64:
+def _last_start(events: Events, rows: Int64) -> Int64:
     """Per line the latest start among these events; before all time where there is none."""
-    last = np.full(int(events.line.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    last = np.full(int(events.line[-1]) + 1 if events.count else 0, np.iinfo(np.int64).min)
     np.maximum.at(last, events.line[rows], events.start_ps[rows])
     return last
 
@@ -167,4 +168,5 @@ def add_copies(ops: DeviceOps, copies: Copies) -> None:
     ops.open_end_ps = np.concatenate((ops.open_end_ps, copies.end_ps))
     ops.launch = np.concatenate((ops.launch, np.full(count, -1, np.int64)))
     ops.how = np.concatenate((ops.how, np.zeros(count, np.int64)))
+    ops.stated = np.concatenate((ops.stated, np.full(count, -1, np.int64)))
     ops.take(np.lexsort((ops.start_ps, ops.lane)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from xprof_py.postprocess.hlo import kernel_names
 from xprof_py.postprocess.join import host_names
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
+from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct, united
 from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.join.device_planes import DevicePlanes, lane_order
 from xprof_py.postprocess.join.driver_calls import call_events, outer_calls, starts_work
@@ -63,8 +63,8 @@ def join_device_launches(
     enqueues = _enqueues(events)
     if not (planes.run_event >= 0).any():
         enqueues = enqueues[:0]
-    used = np.union1d(planes.call[planes.call >= 0], enqueue[enqueue >= 0])
-    rows = np.union1d(used, np.concatenate((calls, enqueues)))
+    used = united(planes.call[planes.call >= 0], enqueue[enqueue >= 0])
+    rows = united(used, calls, enqueues)
     asked = _asked_by(profile, events, rows, step_lines)
     order = np.lexsort((rows, events.start_ps[asked]))
     rows, asked = rows[order], asked[order]

@@ -31,7 +31,8 @@ class DeviceOps:
     ``end_ps`` is where the op's own event ended, ``open_end_ps`` >= end_ps until when it may have stayed open.
     ``class_code`` indexes schema.CLASSES. ``runs`` are in order of (lane, first start). ``devices``: the name of every
     lane's device. ``launch``: row of the launches of an op that has a launch of its own (a GPU's), else -1. ``how``:
-    how ``hlo_op`` was found, of op_of_kernel.HOW.
+    how ``hlo_op`` was found, of op_of_kernel.HOW. ``stated``: row of texts of the instruction's name, where that is
+    stated and its program is not in the profile, else -1.
     """
 
     lanes: list[int]
@@ -53,6 +54,7 @@ class DeviceOps:
     devices: list[str] = field(default_factory=list)
     launch: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     how: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    stated: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -62,6 +64,8 @@ class DeviceOps:
         if not len(self.how):
             # An op of a CPU or TPU names its instruction itself.
             self.how = (self.hlo_op >= 0).astype(np.int64)
+        if not len(self.stated):
+            self.stated = np.full(len(self.event), -1, np.int64)
 
     def take(self, order: Int64 | Bool) -> None:
         """Reorder or select the ops."""
@@ -77,6 +81,7 @@ class DeviceOps:
             "open_end_ps",
             "launch",
             "how",
+            "stated",
         )
         for name in columns:
             setattr(self, name, getattr(self, name)[order])

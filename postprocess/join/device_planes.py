@@ -69,7 +69,7 @@ class DevicePlanes:
     ``undirected``: copies whose direction nothing says yet; they have the class memory. ``run_event``: the event of
     `XLA Modules` that a run is, -1 on GPUs. ``unread``: (plane, reason) of planes with events that hold no device work
     known here; ``idle``: planes without events. ``unclear_calls``: ops whose correlation id does not tell their call.
-    ``without_program``: kernels that nothing links to one of the programs that there are.
+    ``without_program``: kernels that nothing links to one of the programs that there are, nor names their instruction.
     """
 
     ops: DeviceOps
@@ -128,7 +128,7 @@ class _Reader:
         self.module_lane = self.lane_of_line[events.line[self.module_rows]]
         module = self._module_of_ops()
         program = self._programs(module)
-        hlo_op, how = self._instructions(program)
+        hlo_op, how, stated = self._instructions(program)
         class_code, undirected = self._classes(hlo_op)
         run, run_columns = self._runs(module, program, hlo_op)
         run_lane, run_program, run_id, run_start, run_event = run_columns
@@ -150,9 +150,10 @@ class _Reader:
             run_end_ps=np.zeros(len(run_lane), np.int64),
             devices=self.devices,
             how=how,
+            stated=stated,
         )
         copy = events.verdicts(kernel_names.is_copy)[events.name[rows]]
-        unlinked = self.on_gpu & (program < 0) & ~copy if self.profile["programs"].num_rows else np.zeros(0, np.bool_)
+        unlinked = self.on_gpu & (program < 0) & (stated < 0) & ~copy & bool(self.profile["programs"].num_rows)
         self._set_leaves(ops, role == _Role.OPS)
         call = np.concatenate((self.call, self._add_bare_modules(ops, module)))
         undirected = np.concatenate((undirected, np.zeros(len(ops.event) - len(undirected), np.bool_)))
@@ -238,18 +239,20 @@ class _Reader:
     def _kernels(self, gpu: Int64, program: Int64) -> Kernels:
         return Kernels(self.rows[gpu], self.call[gpu], self.lane[gpu], program[gpu])
 
-    def _instructions(self, program: Int64) -> tuple[Int64, Int64]:
-        """(row of hlo_ops per op, how it was found): a TPU's by its text, a GPU's in one of several ways."""
+    def _instructions(self, program: Int64) -> tuple[Int64, Int64, Int64]:
+        """(row of hlo_ops per op, how it was found, row of texts of a name alone): a TPU's by its text, a GPU's in one
+        of several ways."""
         tpu, gpu = np.flatnonzero(~self.on_gpu), np.flatnonzero(self.on_gpu)
-        found, how = np.full((2, len(self.rows)), -1, np.int64)
+        found, how, stated = np.full((3, len(self.rows)), -1, np.int64)
         used, code = np.unique(self.events.name[self.rows[tpu]], return_inverse=True)
         names = [kernel_names.instruction_name(self.events.names[c]) for c in used.tolist()]
         found[tpu] = instruction_rows(self.profile, program[tpu], names, code.astype(np.int64))
         how[tpu] = np.where(found[tpu] >= 0, STATED, 0)
         launched_in = execution_of(self.events, self.call[gpu])
         execution = np.where(launched_in >= 0, distinct(self.lane[gpu], launched_in)[1], -1)
-        found[gpu], how[gpu] = instructions(self.profile, self.events, self._kernels(gpu, program), execution)
-        return found, how
+        kernels = self._kernels(gpu, program)
+        found[gpu], how[gpu], stated[gpu] = instructions(self.profile, self.events, kernels, execution)
+        return found, how, stated
 
     def _classes(self, hlo_op: Int64) -> tuple[Int64, Bool]:
         """Code of CLASSES per op, and which are copies that do not say their direction. Decided per distinct name."""
@@ -407,6 +410,7 @@ class _Reader:
             ("open_end_ps", self.events.end_ps[rows]),
             ("launch", np.full(count, -1, np.int64)),
             ("how", np.zeros(count, np.int64)),
+            ("stated", np.full(count, -1, np.int64)),
         ):
             setattr(ops, name, np.concatenate((getattr(ops, name), values)))
         return np.full(count, -1, np.int64)

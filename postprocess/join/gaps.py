@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from xprof_py import _native
 from xprof_py.postprocess.join import intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, distinct
 from xprof_py.postprocess.join.host_activity import HostActivity, Pieces
@@ -35,8 +36,6 @@ CAUSE_CODE = np.array([CLASSES.index(CAUSE[evidence]) for evidence in Evidence],
 """Index of CLASSES per Evidence."""
 METHODS = ("none", "id", "order", "steps_line", "inferred", "ambiguous", "put")
 _UNKNOWN, _DEVICE_WAIT = CLASSES.index("unknown"), CLASSES.index("device_wait")
-_BATCH = 1 << 20
-"""How many pieces of host work are looked at together: bounds the memory."""
 _WITHIN_RUN, _IN_TIME, _WOKE, _NO_LAUNCH, _OUTSIDE, _NO_SPAN = range(6)
 REASONS = (
     "between two ops of one run",
@@ -234,39 +233,27 @@ class GapCauses:
             pieces = self._activity.between(one, intervals.union(since[mine], until[mine]))
             first = np.searchsorted(pieces.end_ps, since[mine], side="right")
             behind = np.searchsorted(pieces.start_ps, np.minimum(until, high)[mine], side="left")
-            batch = np.cumsum(behind - first) // _BATCH
-            for part in np.split(np.arange(len(mine)), np.flatnonzero(np.diff(batch)) + 1):
-                rows = mine[part]
-                asked = _Asked(low[rows], high[rows], since[rows], until[rows], first[part], behind[part])
-                owner, found = self._share_out(asked, pieces, one)
-                parts.append(_with_end(found, launch[rows][owner], method[rows][owner]))
+            asked = _Asked(low[mine], high[mine], since[mine], until[mine], first, behind)
+            owner, found = self._share_out(asked, pieces, one)
+            parts.append(_with_end(found, launch[mine][owner], method[mine][owner]))
         return Gaps.together(parts) if parts else _NO_GAPS
 
     def _share_out(self, asked: _Asked, pieces: Pieces, thread: int) -> tuple[Int64, Gaps]:
         """(place in ``asked``, row): for each its causes by class and step, with the strongest evidence of each."""
-        count = asked.behind - asked.first
-        owner = np.repeat(np.arange(len(count)), count)
-        at = asked.first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-        start = np.maximum(pieces.start_ps[at], asked.since_ps[owner])
-        length = np.minimum(pieces.end_ps[at], asked.until_ps[owner]) - start
-        step = self._steps.enclosing_all(start, thread)
-        cause = CAUSE_CODE[pieces.evidence[at]]
-        event, stack = pieces.event[at], pieces.stack[at]
         if self._activity.sampled(thread):
-            silent = np.flatnonzero((pieces.evidence[at] == Evidence.NOTHING) & (stack < 0))
-            first, _ = distinct(start[silent], start[silent] + length[silent])
-            silent = silent[first]
-            self._unseen[thread].append((start[silent], start[silent] + length[silent]))
-        (owner_of, cause_of, step_of), key, weight = _sums((owner, cause, step), length)
+            self._unseen[thread].append(_unexplained(asked, pieces))
+        function, text = self._words(pieces.event, pieces.stack)
+        # Every gap has a piece, and of its pieces the first alone may begin before what is asked for.
+        begun = np.maximum(pieces.start_ps[asked.first], asked.since_ps)
+        columns = (
+            *(pieces.start_ps, pieces.end_ps, CAUSE_CODE[pieces.evidence]),
+            *(self._steps.enclosing_all(pieces.start_ps, thread), function, text, pieces.event, pieces.stack),
+            *(asked.first, asked.behind, asked.since_ps, asked.until_ps, self._steps.enclosing_all(begun, thread)),
+        )
+        owner_of, cause_of, step_of, weight, evidence, event_of, stack_of = map(
+            np.asarray, _native.share_out(*(np.ascontiguousarray(column, np.int64) for column in columns))
+        )
         share = intervals.largest_remainders((asked.high_ps - asked.low_ps), owner_of, weight)
-        function, text = self._words(event, stack)
-        # Of each key: the function with the most time, of that the text, of that the event and stack.
-        kept = function == _strongest(key, (function,), length)[0][key]
-        key, length, text, event, stack = (column[kept] for column in (key, length, text, event, stack))
-        (evidence,) = _strongest(key, (text,), length)
-        kept = text == evidence[key]
-        key, length, event, stack = (column[kept] for column in (key, length, event, stack))
-        event_of, stack_of = _strongest(key, (event, stack), length)
         rows = np.flatnonzero(share > 0)
         none = np.full(len(rows), -1, np.int64)
         return owner_of[rows], Gaps(
@@ -328,29 +315,14 @@ def _cut(start: Int64, end: Int64, cuts: Int64) -> tuple[Int64, Int64, Int64]:
     return which[owner], low, high
 
 
-def _groups(columns: tuple[Int64, ...]) -> tuple[Int64, Int64, Int64]:
-    """(order that sorts rows by ``columns``, first place of each group in it, group per row)."""
-    order = np.lexsort(columns[::-1])
-    new = np.zeros(len(order), np.bool_)
-    new[:1] = True
-    for column in columns:
-        ordered = column[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
-    group = np.empty(len(order), np.int64)
-    group[order] = np.cumsum(new) - 1
-    return order, np.flatnonzero(new), group
-
-
-def _sums(columns: tuple[Int64, ...], length: Int64) -> tuple[tuple[Int64, ...], Int64, Int64]:
-    """(distinct rows of ``columns`` in order, which one each row is, sum of ``length`` of each)."""
-    order, first, group = _groups(columns)
-    total = np.add.reduceat(length[order], first) if len(first) else _NONE
-    return tuple(column[order[first]] for column in columns), group, total
-
-
-def _strongest(key: Int64, columns: tuple[Int64, ...], length: Int64) -> tuple[Int64, ...]:
-    """Per key, of which each has a row: the values of ``columns`` with the most ``length``, the least of equal ones."""
-    (key_of, *values), _, total = _sums((key, *columns), length)
-    order = np.lexsort((*values[::-1], -total, key_of))
-    best = order[np.searchsorted(key_of[order], np.arange(int(key.max(initial=-1)) + 1))]
-    return tuple(value[best] for value in values)
+def _unexplained(asked: _Asked, pieces: Pieces) -> Intervals:
+    """What of the pieces in question neither a span nor a sample explains."""
+    count = asked.behind - asked.first
+    owner = np.repeat(np.arange(len(count)), count)
+    at = asked.first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    silent = np.flatnonzero((pieces.evidence[at] == Evidence.NOTHING) & (pieces.stack[at] < 0))
+    owner, at = owner[silent], at[silent]
+    start = np.maximum(pieces.start_ps[at], asked.since_ps[owner])
+    end = np.minimum(pieces.end_ps[at], asked.until_ps[owner])
+    first, _ = distinct(start, end)
+    return start[first], end[first]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Events, Int64
+from xprof_py.postprocess.join.columns import Events, Int64, united
 from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.schema import Kind
 
@@ -32,7 +32,7 @@ def thread_that_waits(events: Events, calls: Int64, thread: Int64) -> dict[int, 
     if not len(operations):
         return {}
     stepping = events.rows_of_kind(Kind.STEP)
-    rows = np.union1d(operations, calls)
+    rows = united(operations, calls)
     owner = thread[events.line[rows]]
     with_steps = np.unique(thread[events.line[stepping]])
     helping = np.setdiff1d(np.unique(thread[events.line[calls]]), with_steps)

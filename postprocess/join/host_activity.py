@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from xprof_py import _native
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import FRAME, Bool, Events, Int64, among
+from xprof_py.postprocess.join.columns import FRAME, Bool, Events, Int64, among, united
 from xprof_py.postprocess.join.host_names import Evidence
 from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.join.samples import Samples
@@ -284,7 +284,7 @@ class HostActivity:
         special = self._special_rows(int(first), int(behind))
         special_says = self._says(special)
         if join_alike:
-            special = np.union1d(special, alone[(alone >= first) & (alone < behind)])
+            special = united(special, alone[(alone >= first) & (alone < behind)])
             special_says = self._says(special)
             special_says[(special_says >= 0) & np.isin(special, alone)] |= _ALONE
         name_says = np.where(self._notes | self._is_await, _NO_SPAN, self._by_name).astype(np.int8)
@@ -315,7 +315,7 @@ class HostActivity:
         """Rows in [first, behind) that their names alone do not explain."""
         special = (self._events.rows_not_plain, self._not_spans, self._roots, self._calls, self._stages)
         found = [rows[slice(*np.searchsorted(rows, [first, behind]))] for rows in special]
-        return np.unique(np.concatenate(found))
+        return united(*found)
 
     def _compile_spans(self, lines: Int64) -> tuple[Int64, Int64, Int64]:
         """(start, end, event): from the start of a dispatch span to the end of the last lowering or compile inside it.
@@ -325,7 +325,7 @@ class HostActivity:
         events = self._events
         compiles = self._spans_on(lines, events.rows_where(lambda name: name in host_names.COMPILES))
         stated = events.rows_of_kind(Kind.COMPILE)
-        compiles = np.union1d(compiles, self._spans_on(lines, stated))
+        compiles = united(compiles, self._spans_on(lines, stated))
         compiles = compiles[self._says(compiles) == Evidence.COMPILER]
         none = np.empty(0, np.int64)
         if not len(compiles):

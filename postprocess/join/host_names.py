@@ -10,6 +10,8 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
+from xprof_py.postprocess.hlo import kernel_names
+
 STEP_MARKER_ARG = "xprof_tid"
 """Argument of the XLA step markers that our `step` writes: the kernel's id of the thread."""
 THREAD_MARKER = "xprof_py.thread"
@@ -161,10 +163,9 @@ def span_evidence(name: str) -> Evidence:
 
     It opens them around launching (`Thunk:#...#`, `XlaModule:#...#`) and compiling (`XlaCompile:#...#`, ...).
     """
-    found = _XLA_RANGE.match(name)
-    if found is None:
+    if _XLA_RANGE.match(name) is None:
         return named_cause(name)
-    return Evidence.HOST if found["what"] in ("Thunk", "XlaModule") else Evidence.COMPILER
+    return Evidence.HOST if is_launch_range(name) else Evidence.COMPILER
 
 
 def is_read(name: str) -> bool:
@@ -172,9 +173,17 @@ def is_read(name: str) -> bool:
     return name in READS or _DRIVER_SYNC.match(name) is not None
 
 
+def is_launch_range(name: str) -> bool:
+    """Whether this is a range that XLA opens around launching: `Thunk:#...#`, `XlaModule:#...#`."""
+    found = _XLA_RANGE.match(name)
+    return found is not None and found["what"] in ("Thunk", "XlaModule")
+
+
 def is_dispatch(name: str) -> bool:
-    """Whether an event of this name is JAX or XLA handing work to the device."""
-    return _DISPATCH.match(name) is not None
+    """Whether an event of this name is JAX or XLA handing work to the device, or a call that launches a kernel."""
+    return (
+        _DISPATCH.match(name) is not None or is_launch_range(name) or kernel_names.KERNEL_LAUNCH.match(name) is not None
+    )
 
 
 def evidence_of(name: str) -> Evidence:

@@ -141,10 +141,12 @@ def largest_remainders(totals: Int64, owner: Int64, weights: Int64) -> Int64:
     whole = np.repeat(np.add.reduceat(weights, first), count)
     shares, remainders = _divided(total, weights, whole)
     missing = np.repeat(totals[owner[first]] - np.add.reduceat(shares, first), count)
-    order = np.lexsort((np.arange(len(owner)), -remainders, owner))
-    rank = np.empty(len(owner), np.int64)
-    rank[order] = np.arange(len(owner)) - np.repeat(first, count)
-    return shares + (rank < missing)
+    # Where nothing is missing, as where one weight has all, nothing has to be put in order.
+    some = np.flatnonzero(missing > 0)
+    order = some[np.lexsort((-remainders[some], owner[some]))]
+    rank = np.arange(len(owner)) - np.repeat(first, count)
+    shares[order] += rank[some] < missing[some]
+    return shares
 
 
 def _divided(a: Int64, b: Int64, by: Int64) -> tuple[Int64, Int64]:

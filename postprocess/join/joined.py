@@ -23,10 +23,12 @@ from xprof_py.postprocess.join.device_launches import DeviceLaunches, join_devic
 from xprof_py.postprocess.join.device_notes import device_notes, why_no_device
 from xprof_py.postprocess.join.device_ops import DeviceOps, lanes_table_columns, read_ops
 from xprof_py.postprocess.join.device_planes import DevicePlanes, read_device_planes
+from xprof_py.postprocess.join.device_power import lanes_without_power
 from xprof_py.postprocess.join.gaps import METHODS, Ends, GapCauses, Gaps
 from xprof_py.postprocess.join.host_activity import HostActivity
 from xprof_py.postprocess.join.inferred_steps import Inferred, infer_from_ranges, infer_steps
 from xprof_py.postprocess.join.launches import Launches, RunJoin, join_runs, read_launches
+from xprof_py.postprocess.join.lost_events import LostEvents
 from xprof_py.postprocess.join.memory_bound import MemoryBound, classify_memory_bound
 from xprof_py.postprocess.join.phases import outliers, partial_steps, warmup_steps
 from xprof_py.postprocess.join.samples import Samples
@@ -73,7 +75,10 @@ class _Join:
         self.events = Events.of(profile)
         self.thread_of_line = thread_of_line(profile, self.events)
         self.host_line = self._host_lines()
-        self.steps: Steps = read_steps(self.events, self.thread_of_line)
+        self.lost = LostEvents(profile, self.thread_of_line) if profile["lost_events"].num_rows else None
+        self.steps: Steps = read_steps(
+            self.events, self.thread_of_line, self.lost.marked_again if self.lost is not None else None
+        )
         self.samples = Samples(profile, self.thread_of_line)
         self.activity = HostActivity(
             self.events, self.thread_of_line, self.host_line, profile.capture_start_ps, self.samples
@@ -92,6 +97,9 @@ class _Join:
             self._infer_steps()
         elif not len(self.steps.event) and not len(self.launches.event) and not self.planes.ops.lanes:
             self._take_inferred(infer_from_ranges(self.events, self.thread_of_line, self.host_line))
+        self.not_whole: dict[int, str] = {}
+        if self.lost is not None:
+            self.steps, self.not_whole = self.lost.fill_in(self.steps)
         self.memory_bound: MemoryBound = classify_memory_bound(profile, self.ops)
         ends = [profile.capture_end_ps, *(int(x.max()) for x in (self.ops.open_end_ps, self.ops.run_end_ps) if len(x))]
         starts = [profile.capture_start_ps, *(int(x.min()) for x in (self.ops.start_ps,) if len(x))]
@@ -146,6 +154,7 @@ class _Join:
         if found is None:
             return
         self.steps, self.run_step, self.run_nested = found.steps, found.run_step, found.run_step
+        self.not_whole = {}
         self.launch_step[:] = -1
         for run in np.flatnonzero(found.run_step >= 0).tolist():
             self.joined.how[run] = "steps_line"
@@ -396,7 +405,7 @@ class _Join:
             for step, why in found.items():
                 if not self.no_device:
                     phase[step], reason[step] = name, why
-        for step, why in self._with_lost_kernels().items():
+        for step, why in (*self._with_lost_kernels().items(), *self.not_whole.items()):
             phase[step], reason[step] = "unmeasured", why
         for step in range(steps.outer, len(steps.event)):
             phase[step], reason[step] = phase[steps.parent[step]], reason[steps.parent[step]]
@@ -480,6 +489,9 @@ class _Join:
             )
         for note in device_notes(self.planes, self.device_launches, self.cpu_ops_beside):
             self._note(*note)
+        powerless, message = lanes_without_power(self.profile, list(self.planes.ops.devices))
+        if powerless:
+            self._note("warning", "lane_without_power", powerless, message)
         self._note_memory_bound()
 
     def _note_memory_bound(self) -> None:
@@ -528,7 +540,7 @@ class _Join:
             diagnostics=diagnostics,
             **self.memory_bound.tables,
             lanes=schema.table("lanes", lanes_table_columns(self.ops)),
-            ops=tables.ops_table(self.ops),
+            ops=tables.ops_table(self.ops, self.profile["texts"]["text"]),
             launches=tables.launches_table(self.launches, self.launch_step),
             runs=tables.runs_table(self.ops, self.joined, self.run_step),
             device_waits=self._device_waits(),

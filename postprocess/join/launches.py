@@ -59,14 +59,13 @@ def read_launches(events: Events, host_line: Bool) -> Launches:
     whole = np.where(outermost >= 0, outermost, rows)
     has_run_id, run_id = events.argument_of("run_id", rows)
     names, keys = [], []
-    called_name = np.where(calls >= 0, events.name[calls], -1) if len(calls) else calls
-    for name_code, call in zip(events.name[rows].tolist(), called_name.tolist(), strict=True):
-        text = events.names[name_code]
-        named = host_names.LAUNCH_MANY.match(text)
+    codes, codes_of_calls = events.name[rows].tolist(), events.name[np.maximum(calls, 0)].tolist()
+    for code, call, code_of_call in zip(codes, calls.tolist(), codes_of_calls, strict=True):
+        named = host_names.LAUNCH_MANY.match(events.names[code])
         if named is not None:
             name = named["module"]
         elif call >= 0:
-            called = host_names.JIT_CALL.match(events.names[call])
+            called = host_names.JIT_CALL.match(events.names[code_of_call])
             name = called["function"] if called else ""
         else:
             name = ""
@@ -103,20 +102,21 @@ def _calls(events: Events, rows: Int64) -> tuple[Int64, Int64]:
     calls = events.rows_where(lambda name: host_names.JIT_CALL.match(name) is not None)
     innermost = np.full(len(rows), -1, np.int64)
     outermost = innermost.copy()
-    for line in np.unique(events.line[rows]):
+    line_of_row, line_of_call = events.line[rows], events.line[calls]
+    for line in np.unique(line_of_row):
         stack: list[int] = []
-        mine = np.flatnonzero(events.line[rows] == line)
-        candidates = calls[events.line[calls] == line]
+        mine = np.flatnonzero(line_of_row == line)
+        candidates = calls[line_of_call == line]
         # Lists: what is looked at one by one takes ten times as long in a column.
-        call_start, call_end = events.start_ps[candidates].tolist(), events.end_ps[candidates].tolist()
+        begun, ended = events.start_ps[candidates].tolist(), events.end_ps[candidates].tolist()
         place = 0
         for i, start in zip(mine.tolist(), events.start_ps[rows[mine]].tolist(), strict=True):
-            while place < len(candidates) and call_start[place] <= start:
-                while stack and call_end[stack[-1]] <= call_start[place]:
+            while place < len(begun) and begun[place] <= start:
+                while stack and ended[stack[-1]] <= begun[place]:
                     stack.pop()
                 stack.append(place)
                 place += 1
-            while stack and call_end[stack[-1]] <= start:
+            while stack and ended[stack[-1]] <= start:
                 stack.pop()
             if stack:
                 innermost[i], outermost[i] = candidates[stack[-1]], candidates[stack[0]]

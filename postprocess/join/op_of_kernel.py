@@ -76,8 +76,9 @@ def _program_said(profile: Profile, events: Events, rows: Int64) -> Int64:
     return np.where(stated >= 0, stated, out)
 
 
-def instructions(profile: Profile, events: Events, kernels: Kernels, execution: Int64) -> tuple[Int64, Int64]:
-    """(row of hlo_ops per kernel, -1 without; HOW per kernel). ``execution``: a number per kernel, -1 where not known.
+def instructions(profile: Profile, events: Events, kernels: Kernels, execution: Int64) -> tuple[Int64, Int64, Int64]:
+    """(row of hlo_ops per kernel, -1 without; HOW per kernel; row of texts of an instruction that is stated of no
+    program that is known, else -1). ``execution``: a number per kernel, -1 where not known.
 
     1. `stated`: the kernel, or the call that launched it alone, names the instruction: by XLA, or by the range that was
        open on the launching thread.
@@ -87,6 +88,7 @@ def instructions(profile: Profile, events: Events, kernels: Kernels, execution: 
     """
     found = np.full(len(kernels.row), -1, np.int64)
     how = np.full(len(kernels.row), NONE, np.int64)
+    name_alone = np.full(len(kernels.row), -1, np.int64)
     in_graph = events.argument_of("cuda_graph_node_id", kernels.row)[0]
     alone = np.flatnonzero(~in_graph & (kernels.call >= 0))
     for key, rows, at, way in (
@@ -100,13 +102,15 @@ def instructions(profile: Profile, events: Events, kernels: Kernels, execution: 
         names = [events.text_of(int(code)) for code in texts]
         found[rows[left]] = instruction_rows(profile, kernels.program[rows[left]], names, place.reshape(-1))
         how[rows[left]] = np.where(found[rows[left]] >= 0, way, how[rows[left]])
+        nowhere = has & (kernels.program[rows] < 0) & (name_alone[rows] < 0)
+        name_alone[rows[nowhere]], how[rows[nowhere]] = text[nowhere], way
     left_over = np.flatnonzero((found < 0) & (kernels.program >= 0))
     if len(left_over):
         plans = LaunchPlans(profile)
         for program in np.unique(kernels.program[left_over]).tolist():
             mine = np.flatnonzero(kernels.program == program)
             _OfProgram(events, kernels, mine, plans.of(program), found, how).resolve(execution, in_graph)
-    return found, how
+    return found, how, name_alone
 
 
 class _OfProgram:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from xprof_py.postprocess.join.columns import Int64
+from xprof_py.postprocess.join.columns import Int64, distinct
 from xprof_py.postprocess.join.device_ops import DeviceOps
 from xprof_py.postprocess.join.launches import Launches
 from xprof_py.postprocess.join.steps import Steps
@@ -29,10 +29,11 @@ def warmup_steps(
     """
     programs = Counter(program_name)
     first: dict[str, int] = {}
-    for run in np.argsort(ops.run_start_ps, kind="stable"):
-        program = int(ops.run_program[run])
-        if program >= 0:
-            first.setdefault(program_name[program], int(run))
+    by_start = np.argsort(ops.run_start_ps, kind="stable")
+    by_start = by_start[ops.run_program[by_start] >= 0]
+    of_program, _ = distinct(ops.run_program[by_start])
+    for run in by_start[np.sort(of_program)].tolist():
+        first.setdefault(program_name[ops.run_program[run]], run)
     reasons: dict[int, list[str]] = {}
     for name, run in first.items():
         launch, step = int(run_launch[run]), int(run_step[run])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,8 @@ import numpy as np
 
 from xprof_py.postprocess.join.columns import Events, Int64
 from xprof_py.postprocess.schema import Kind
+
+MarkedAgain = Callable[[Events, Int64, Int64, Int64], Int64]
 
 
 @dataclass
@@ -105,11 +108,17 @@ class Steps:
         return out
 
 
-def read_steps(events: Events, thread_of_line: Int64) -> Steps:
-    """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`), ours among them."""
+def read_steps(events: Events, thread_of_line: Int64, marked_again: MarkedAgain | None = None) -> Steps:
+    """Steps of the shard where it holds any, else XLA's step markers (`_r` and `step_num`), ours among them.
+
+    ``marked_again``: where a shard lost events, which of XLA's markers stand for its lost steps.
+    """
     rows = events.rows_of_kind(Kind.STEP)
+    markers = np.intersect1d(events.having("_r")[0], events.having("step_num")[0])
     if not len(rows):
-        rows = np.intersect1d(events.having("_r")[0], events.having("step_num")[0])
+        rows = markers
+    elif marked_again is not None:
+        rows = np.union1d(rows, marked_again(events, rows, markers, thread_of_line))
     # Steps of two threads may begin at one instant: what counts first must not depend on the order of the lines.
     number = events.argument_of("step_num", rows)[1]
     rank_of = {code: rank for rank, code in enumerate(sorted(range(len(events.names)), key=events.names.__getitem__))}
@@ -118,10 +127,10 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     thread = thread_of_line[events.line[rows]] if len(rows) else rows
     parent = np.full(len(rows), -1, np.int64)
     stacks: dict[int, list[int]] = {}
-    start, end = events.start_ps[rows].tolist(), events.end_ps[rows].tolist()
-    for i, on in enumerate(thread.tolist()):
-        stack = stacks.setdefault(on, [])
-        while stack and end[stack[-1]] <= start[i]:
+    ends = events.end_ps[rows].tolist()
+    for i, (on_thread, start) in enumerate(zip(thread.tolist(), events.start_ps[rows].tolist(), strict=True)):
+        stack = stacks.setdefault(on_thread, [])
+        while stack and ends[stack[-1]] <= start:
             stack.pop()
         if stack:
             parent[i] = stack[-1]
@@ -133,11 +142,6 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
     parent = np.where(parent >= 0, rank[parent], -1) if len(rows) else parent
     names = [events.names[code] for code in events.name[rows].tolist()]
     numbers: list[int] = events.argument_of("step_num", rows)[1].tolist()
-    seen: Counter[tuple[str, int]] = Counter()
-    occurrence = []
-    for key in zip(names, numbers, strict=True):
-        occurrence.append(seen[key])
-        seen[key] += 1
     return Steps(
         event=rows,
         thread=thread,
@@ -146,7 +150,17 @@ def read_steps(events: Events, thread_of_line: Int64) -> Steps:
         open=(events.duration_ps[rows] < 0).tolist(),
         name=names,
         number=numbers,
-        occurrence=occurrence,
+        occurrence=occurrences(names, numbers),
         parent=parent,
         outer=int((parent < 0).sum()),
     )
+
+
+def occurrences(names: list[str], numbers: list[int]) -> list[int]:
+    """How many steps of its name and number come before each step."""
+    seen: Counter[tuple[str, int]] = Counter()
+    found = []
+    for key in zip(names, numbers, strict=True):
+        found.append(seen[key])
+        seen[key] += 1
+    return found

@@ -22,8 +22,8 @@ StepOf = Callable[[Int64, Integers], Int64]
 """(start_ps, line) of host events -> row of the step around each, -1 without."""
 
 
-def ops_table(ops: DeviceOps) -> pa.Table:
-    """Operations on lanes, each with its class."""
+def ops_table(ops: DeviceOps, texts: pa.ChunkedArray) -> pa.Table:
+    """Operations on lanes, each with its class; ``texts``: of the profile."""
     return schema.table(
         "ops",
         {
@@ -37,8 +37,19 @@ def ops_table(ops: DeviceOps) -> pa.Table:
             "start_ps": ops.start_ps,
             "duration_ps": ops.end_ps - ops.start_ps,
             "open_ps": ops.open_end_ps - ops.end_ps,
+            "stated_op": _stated_ops(ops.stated, texts),
         },
     )
+
+
+def _stated_ops(stated: Int64, texts: pa.ChunkedArray) -> pa.DictionaryArray:
+    """The names by rows of ``texts``, null for -1."""
+    known = np.flatnonzero(stated >= 0)
+    rows, place = np.unique(stated[known], return_inverse=True)
+    code = np.full(len(stated), -1, np.int32)
+    code[known] = place.reshape(-1)
+    names = pa.array([texts[row].as_py() for row in rows.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), names)
 
 
 def launches_table(launches: Launches, launch_step: Int64) -> pa.Table:

@@ -17,7 +17,14 @@ from xprof_py.postprocess.profile import Profile
 
 
 def thread_of_line(profile: Profile, events: Events) -> Int64:
-    """Per line the lowest line number of its thread: lines with equal numbers are one thread."""
+    """Per line the lowest line number of its thread: lines with equal numbers are one thread.
+
+    Found once for the lines and events of a profile, and of every profile that adds tables to it.
+    """
+    return profile.once("thread_of_line", (events, profile["lines"]), lambda: _read_threads(profile, events))
+
+
+def _read_threads(profile: Profile, events: Events) -> Int64:
     lines = profile["lines"]
     thread = np.arange(lines.num_rows, dtype=np.int64)
     thread_id = integers(lines, "thread_id")

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from xprof_py import _native
-from xprof_py.postprocess.readers.workers import WORTH_A_WORKER_BYTES, worker_count
+from xprof_py.postprocess.readers.column_memory import Content, bound, read_content
+from xprof_py.postprocess.readers.workers import WORTH_A_WORKER_BYTES, slice_count, worker_count
 
 _ENDINGS = (".xplane.pb", ".xspace.pb")
 _GZIP_MAGIC = b"\x1f\x8b"
-_SLICES_PER_THREAD = 4
-"""More than one: the thread that imports joins in when it has done that."""
 
 
 def begin(paths: Sequence[str | os.PathLike[str]], workers: int | None) -> BegunXSpace | None:
@@ -41,6 +40,7 @@ def begin(paths: Sequence[str | os.PathLike[str]], workers: int | None) -> Begun
         return None
     if status.st_size < WORTH_A_WORKER_BYTES or worker_count(workers, status.st_size) < 2:
         return None
+    bound()
     return BegunXSpace(path, worker_count(workers, status.st_size))
 
 
@@ -48,8 +48,8 @@ class BegunXSpace:
     """One file on its way to columns, in a thread of its own. ``take`` gives them, once."""
 
     def __init__(self, path: Path, threads: int) -> None:
-        self._path, self._wanted = path, threads * _SLICES_PER_THREAD
-        self._content = b""
+        self._path, self._threads = path, threads
+        self._content: Content = b""
         self._stamp: tuple[int, ...] = ()
         self._slices: _native.XSpaceSlices | None = None
         self._left: Iterator[int] = iter(())
@@ -59,12 +59,12 @@ class BegunXSpace:
 
     def _work(self) -> None:
         try:
-            with self._path.open("rb") as opened:
+            with self._path.open("rb", buffering=0) as opened:
                 self._stamp = _stamp(os.fstat(opened.fileno()))
-                self._content = opened.read()
-            if self._content.startswith(_GZIP_MAGIC):
+                self._content = read_content(opened)
+            if memoryview(self._content)[:2] == _GZIP_MAGIC:
                 return
-            slices = _native.XSpaceSlices(self._content, self._wanted)
+            slices = _native.XSpaceSlices(self._content, slice_count(len(self._content), self._threads))
             self._left = iter(range(len(slices)))
             self._slices = slices
         except (OSError, MemoryError):
@@ -77,7 +77,7 @@ class BegunXSpace:
         for index in self._left:
             slices.read(index)
 
-    def take(self, path: Path) -> tuple[bytes, _native.XSpaceSlices] | None:
+    def take(self, path: Path) -> tuple[Content, _native.XSpaceSlices] | None:
         """(content, its slices, all of them read) of ``path``; None where that is another file, or changed meanwhile.
 
         The calling thread helps to decode.

@@ -179,11 +179,12 @@ class _Reader:
         if columns["without_phase"]:
             message = "objects among the events that say no phase are left out"
             self.say("warning", "event_without_phase", message, count=columns["without_phase"])
-        known = np.isin(self.phase, np.frombuffer(b"XiIMsftC", np.uint8))
-        for phase in np.unique(self.phase[~known]).tolist():
-            message = f"events of phase {chr(phase)!r} are not read: Kineto writes none"
-            self.say("warning", "phase_not_read", message, count=int((self.phase == phase).sum()))
-        counters = int((self.phase == ord("C")).sum())
+        count = np.bincount(self.phase, minlength=256)
+        for phase in np.flatnonzero(count).tolist():
+            if phase not in b"XiIMsftC":
+                message = f"events of phase {chr(phase)!r} are not read: Kineto writes none"
+                self.say("warning", "phase_not_read", message, count=int(count[phase]))
+        counters = int(count[ord("C")])
         if counters:
             self.say("note", "counters_not_read", "counters are not read", count=counters)
 

@@ -101,8 +101,8 @@ def _row(severity: str, code: str, file: str, message: str, place: str = "", cou
 
 def _has_device(profile: Profile) -> bool:
     planes = profile["lines"]["plane"].to_pylist()
-    used = set(pc.unique(profile["events"]["line"]).to_pylist())
-    return any(row in used and plane.startswith("/device:GPU") for row, plane in enumerate(planes))
+    devices = {row for row, plane in enumerate(planes) if plane.startswith("/device:GPU")}
+    return bool(devices) and not devices.isdisjoint(pc.unique(profile["events"]["line"]).to_pylist())
 
 
 def _steps_seen(profile: Profile, seen: list[tuple[int, int, bool]], rows: list[dict[str, Any]]) -> Profile:

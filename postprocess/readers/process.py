@@ -25,7 +25,7 @@ from xprof_py.postprocess.readers.sniff import sniff
 from xprof_py.postprocess.readers.sources import Source
 from xprof_py.postprocess.readers.workers import ALONE, Workers
 from xprof_py.postprocess.readers.xspace import read_programs_file, read_xspace
-from xprof_py.postprocess.schema import ArgKind
+from xprof_py.postprocess.schema import ArgKind, Kind
 
 
 def read_process(source: Source, workers: Workers = ALONE) -> Profile:
@@ -79,13 +79,16 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
         for e in failures
     ]
     has_xspace = any("programs" in part.tables for part in parts)
+    compiled = bool(pc.any(pc.equal(profile["events"]["kind"], int(Kind.COMPILE))).as_py())
     if source.run_file is not None:
         there = {name for name, path in (("xplane", source.xspace), ("shard", source.shard)) if path is not None}
-        rows += losses(run, str(source.run_file), there=there, has_xspace=has_xspace, shard_events=shard_events)
+        about = {"has_xspace": has_xspace, "compiled": compiled}
+        rows += losses(run, str(source.run_file), there=there, shard_events=shard_events, **about)
     if rows:
         added = pa.Table.from_pylist(rows, schema=schema.TABLES["diagnostics"])
         profile = profile.with_tables(diagnostics=pa.concat_tables([profile["diagnostics"], added]))
-    metadata = {**profile.metadata, "run": run, "no_device": no_device_reason(run, has_xspace=has_xspace)}
+    no_device = no_device_reason(run, has_xspace=has_xspace, compiled=compiled)
+    metadata = {**profile.metadata, "run": run, "no_device": no_device}
     if "drained" in run and run["drained"] is not None:
         metadata["drained"] = bool(run["drained"])
     host = str(run.get("hostname") or profile.host)
@@ -131,6 +134,9 @@ def together(xspace: Profile, shard: Profile) -> Profile:
         "clock_samples": shard["clock_samples"],
         "power": _added(shard["power"], "time_ps", shift_ps),
         "plane_args": shard["plane_args"],
+        "lost_events": _added(
+            _added(_added(shard["lost_events"], "line", lines), "start_ps", shift_ps), "end_ps", shift_ps
+        ),
         "diagnostics": shard["diagnostics"],
     }
     tables = dict(xspace.tables)

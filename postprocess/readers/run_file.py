@@ -14,12 +14,15 @@ from xprof_py.postprocess.readers.sniff import read_bytes
 _TABLES = ("versions", "capture", "collectors", "files", "overhead", "observer")
 _NO_JAX = "no JAX"
 """Why XLA's profiler was not used in a program without it: nothing is missing then."""
+_NOT_STARTED = "not started"
+"""The same of a capture that did not get to its end, where it is told whether there was JAX."""
+_UNENDED = ("armed", "recording", "stopping")
 
 
 def read_run_file(path: Path) -> dict[str, Any]:
     """Read one run file. Raises BadInputError where it cannot be read or a field has another type than it should."""
     try:
-        run = orjson.loads(read_bytes(path))
+        run = orjson.loads(memoryview(read_bytes(path)))
     except ValueError as error:
         raise BadInputError(str(path), "", f"is not JSON: {error}") from error
     if not isinstance(run, dict):
@@ -33,12 +36,19 @@ def read_run_file(path: Path) -> dict[str, Any]:
 
 
 def losses(
-    run: dict[str, Any], file: str, *, there: Container[str], has_xspace: bool, shard_events: int | None
+    run: dict[str, Any],
+    file: str,
+    *,
+    there: Container[str],
+    has_xspace: bool,
+    shard_events: int | None,
+    compiled: bool,
 ) -> list[dict[str, Any]]:
     """Rows of `diagnostics` for what the capture lost or what is no longer beside it.
 
     ``there``: which of xplane and shard is a file, whatever is in it. ``has_xspace``: one could be read.
-    ``shard_events``: how many events could be read from the shard, None where it could not.
+    ``shard_events``: how many events could be read from the shard, None where it could not. ``compiled``: as for
+    ``no_device_reason``.
     """
     rows: list[dict[str, Any]] = []
 
@@ -70,7 +80,7 @@ def losses(
         rows.append(
             {**row, "message": message + "they marked are missing, and what is said of the others may be wrong"}
         )
-    why = no_device_reason(run, has_xspace=has_xspace)
+    why = no_device_reason(run, has_xspace=has_xspace, compiled=compiled)
     if why and not (files.get("xplane") and not has_xspace):
         note("error", "no_xla_profile", why)
     return rows
@@ -92,14 +102,26 @@ def _snapshot_reason(snapshot: object) -> str:
     return f"{reason}: {about.get('text')}"
 
 
-def no_device_reason(run: dict[str, Any], *, has_xspace: bool) -> str:
-    """Why nothing is known of the devices of this process, "" where something is or where it used none."""
+def no_device_reason(run: dict[str, Any], *, has_xspace: bool, compiled: bool) -> str:
+    """Why nothing is known of the devices of this process, "" where something is or where it used none.
+
+    ``compiled``: the shard holds what JAX compiled. A process that was killed did not get to say that it had no JAX:
+    one whose devices never came up and that compiled nothing used none.
+    """
     collectors = run.get("collectors") or {}
     xla, cuda = collectors.get("xla"), collectors.get("cuda")
     if isinstance(cuda, dict) and cuda.get("used"):
         return ""  # its shard holds what the GPUs did
     if has_xspace or not isinstance(xla, dict) or xla.get("why") == _NO_JAX:
         return ""
+    unended = run.get("state") in _UNENDED
+    if unended and xla.get("why") == _NOT_STARTED and not compiled:
+        return ""
+    if unended and (xla.get("used") or xla.get("why") == _NOT_STARTED):
+        return (
+            "no XLA profile: XLA gives it as the capture ends, and this one did not end. Let it end before the process "
+            "does: capture(steps=(10, 20)) ends after step 19"
+        )
     if xla.get("used"):
         return "no XLA profile: it was recorded, but it is not in the run folder"
     reason = xla.get("error") or xla.get("why") or "not recorded"

@@ -19,6 +19,7 @@ from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.shard_clock import TickMap, realtime_map_of, tick_map_of
 from xprof_py.postprocess.readers.shard_devices import ShardDevices
 from xprof_py.postprocess.readers.shard_left import Rings, read_rings, segments_beside
+from xprof_py.postprocess.readers.shard_lost import DROPPED, ShardLost, next_chunk
 from xprof_py.postprocess.readers.shard_power import ShardPower
 from xprof_py.postprocess.readers.shard_probe import ShardProbe
 from xprof_py.postprocess.readers.shard_stacks import ShardStacks
@@ -88,6 +89,7 @@ class _Shard:
     was_doing: list[dict[str, Any]] = field(default_factory=list)
     losses: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     end: dict[str, int] | None = None
+    lost: ShardLost = field(default_factory=ShardLost)
     stacks: ShardStacks = field(default_factory=ShardStacks)
     probe: ShardProbe = field(default_factory=ShardProbe)
     power: ShardPower = field(default_factory=ShardPower)
@@ -102,8 +104,8 @@ class _Shard:
 def read_shard(path: str | os.PathLike[str]) -> Profile:
     """Read one shard.
 
-    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples, power
-    and diagnostics; with plane_args where it says what GPUs there are.
+    Returns a Profile with the tables lines, events, args, texts, stack_samples, stacks, frames, clock_samples, power,
+    lost_events and diagnostics; with plane_args where it says what GPUs there are.
     ``origin_ns`` is the REALTIME at the first clock sample; ``start_ps`` follows REALTIME as it was steered, without
     its steps (a step is a diagnostic). ``host`` is the file's name without its suffix. Metadata: pid, tids, boot_id,
     clock, budget_bytes, ring_bytes, totals, finished, was_doing.
@@ -150,37 +152,50 @@ def _read_chunks(shard: _Shard, content: np.ndarray[Any, Any], part: int) -> Non
     """Take a file's chunks apart; ``part``: 0 for the shard, a segment's number + 1."""
     size = len(content)
     at = _HEADER.size
-    expected = 0
+    expected: int | None = 0
     unknown: dict[int, int] = {}
     while at < size:
         if at + _CHUNK.size > size:
             shard.note("warning", "shard_truncated", f"byte {at}", 1, "the file ends inside a chunk's header")
             break
         magic, kind, _, length, sequence, thread, checksum = _CHUNK.unpack_from(content.data, at)
-        if magic != _CHUNK_MAGIC or length % 8:
-            shard.note("error", "shard_damaged", f"byte {at}", 1, "no chunk begins here; the rest is not read")
-            break
+        begins = magic == _CHUNK_MAGIC and length % 8 == 0
         body = at + _CHUNK.size
-        if body + length > size:
-            _read_cut_chunk(shard, kind, thread, content[body:], (part, at), length)
-            break
         following = body + length
-        if _native.shard_checksum(content[at:following], _CHUNK.size - 8) != checksum:
-            shard.note(
-                "error", "shard_damaged", f"byte {at}", 1, f"the checksum of a chunk of type {kind} does not match"
-            )
-        else:
-            if sequence != expected:
-                missing = f"chunk {sequence} follows chunk {expected - 1}"
-                shard.note("error", "shard_damaged", f"byte {at}", abs(sequence - expected), missing)
-            try:
-                if not _read_chunk(shard, kind, thread, content[body:following]):
-                    unknown[kind] = unknown.get(kind, 0) + 1
-                if kind == _EVENTS:
-                    shard.whole.add((part, at))
-            except (struct.error, ValueError):
-                message = f"the content of a chunk of type {kind} makes no sense"
-                shard.note("error", "shard_damaged", f"byte {at}", 1, message)
+        if not begins or following > size or _native.shard_checksum(content[at:following], _CHUNK.size - 8) != checksum:
+            # The length may be what is damaged: the next chunk is where one is whole.
+            found = next_chunk(content, at + 8)
+            if found is None and begins and following > size:
+                _read_cut_chunk(shard, kind, thread, content[body:], (part, at), length)
+                break
+            in_place = begins and following == (size if found is None else found) and expected in (sequence, None)
+            if in_place:
+                message = f"the checksum of a chunk of type {kind} does not match"
+                # Its type may be what is damaged.
+                is_known = kind == _EVENTS and thread in shard.threads
+                shard.lost.add(thread if is_known else None, len(shard.slots))
+            else:
+                rest = "the rest is not read" if found is None else f"the next one begins at byte {found}"
+                message = f"no chunk begins here; {rest}"
+                shard.lost.add(None, len(shard.slots))
+            shard.note("error", "shard_damaged", f"byte {at}", 1, message)
+            expected = sequence + 1 if in_place else None
+            at = size if found is None else found
+            continue
+        if expected not in (sequence, None):
+            missing = f"chunk {sequence} follows chunk {expected - 1}"
+            shard.note("error", "shard_damaged", f"byte {at}", abs(sequence - expected), missing)
+            shard.lost.add(None, len(shard.slots))
+        try:
+            if not _read_chunk(shard, kind, thread, content[body:following]):
+                unknown[kind] = unknown.get(kind, 0) + 1
+            if kind == _EVENTS:
+                shard.whole.add((part, at))
+        except (struct.error, ValueError):
+            message = f"the content of a chunk of type {kind} makes no sense"
+            shard.note("error", "shard_damaged", f"byte {at}", 1, message)
+            if kind == _EVENTS:
+                shard.lost.add(thread, len(shard.slots))
         expected = sequence + 1
         at = following
     for kind, count in sorted(unknown.items()):
@@ -195,6 +210,7 @@ def _take_left(shard: _Shard) -> None:
         for taken in (shard.slots, shard.clock, shard.stacks.samples, shard.cut):
             taken.clear()
         shard.devices.forget_records()
+        shard.lost.places.clear()
     for number, path in segments:
         try:
             content = np.fromfile(path, dtype=np.uint8)
@@ -297,6 +313,8 @@ def _read_chunk(shard: _Shard, kind: int, thread: int, body: np.ndarray[Any, Any
             shard.schemas[identity] = (struct.unpack(f"<{count}I", keys), kinds)
     elif kind == _LOSSES:
         for thread_index, *totals in struct.iter_unpack("<I4xqqqq", body.tobytes()):
+            if sum(totals[1:]) > sum(shard.losses.get(thread_index, (0, 0, 0, 0))[1:]):
+                shard.lost.add(thread_index, len(shard.slots), DROPPED)
             shard.losses[thread_index] = (totals[0], totals[1], totals[2], totals[3])
     elif kind == _END:
         # Fields that a release adds at the end are absent in the files of earlier ones.
@@ -346,6 +364,9 @@ def _profile(shard: _Shard) -> Profile:
     tables = {"lines": lines, "events": events, "args": args, "texts": texts, **sampled, "clock_samples": clock_samples}
     work_end_ps = shard.devices.add_to(tables, shard.strings, line_of_tid, PLANE, shard.boot_id, clock, shard.note)
     last_ps = int(tick_map.at_ps[-1]) if tick_map is not None else 0
+    capture_end_ps = max(last_ps, end_ps, work_end_ps)
+    line_of_thread = {index: line for line, (index, _, _) in enumerate(threads) if index in shard.threads}
+    tables["lost_events"] = shard.lost.table(shard.slots, line_of_thread, tick_map, capture_end_ps)
     rows = list(zip(*shard.diagnostics, strict=True)) if shard.diagnostics else [()] * 6
     diagnostics = schema.table("diagnostics", dict(zip(schema.TABLES["diagnostics"].names, rows, strict=True)))
     metadata = {
@@ -367,7 +388,7 @@ def _profile(shard: _Shard) -> Profile:
         host=Path(shard.file).stem,
         origin_ns=origin_ns,
         capture_start_ps=0,
-        capture_end_ps=max(last_ps, end_ps, work_end_ps),
+        capture_end_ps=capture_end_ps,
         metadata=metadata,
     ).with_tables(**tables)
 

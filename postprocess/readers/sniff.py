@@ -7,15 +7,19 @@ import io
 import os
 import stat
 import zlib
+from io import FileIO
 from pathlib import Path
 from typing import Literal
 
+from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess.profile import SAVED_FORMAT
+from xprof_py.postprocess.readers.column_memory import Content, read_content
 
 Format = Literal["xspace", "shard", "chrome_json", "sqlite", "profile", "other"]
 
 _HEAD_BYTES = 4096
+_PIECE_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _SHARD_MAGIC = b"XPRSHARD"
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -27,8 +31,8 @@ _PLANE_TAGS = frozenset(b"\x08\x12\x1a\x22\x2a\x32")
 _TEXT_BYTES = frozenset(range(0x20, 0x7F)) | frozenset(range(0x80, 0x100)) | frozenset(b"\t\n\r\f")
 
 
-def read_bytes(path: str | Path, *, empty: str = "is empty") -> bytes:
-    """The whole content of a file, decompressed where it is gzip.
+def read_bytes(path: str | Path, *, empty: str = "is empty") -> Content:
+    """The whole content of a file, decompressed where it is gzip; in the memory of columns where it is much.
 
     Raises BadInputError where there is no such file, where it is a folder, a pipe or a device, or unreadable, where it
     is empty (with the reason ``empty``), and where its compressed form breaks off.
@@ -36,17 +40,27 @@ def read_bytes(path: str | Path, *, empty: str = "is empty") -> bytes:
     file = str(path)
     try:
         require_regular(path)
-        content = Path(path).read_bytes()
+        with Path(path).open("rb", buffering=0) as opened:
+            packed = opened.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            opened.seek(0)
+            content = _unpacked(file, opened) if packed else read_content(opened)
     except OSError as error:
         raise BadInputError(file, "", error.strerror or str(error)) from error
-    if content.startswith(_GZIP_MAGIC):
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, OSError, zlib.error) as error:
-            raise BadInputError(file, "gzip", str(error)) from error
-    if not content:
+    if not len(content):
         raise BadInputError(file, "", empty)
     return content
+
+
+def _unpacked(file: str, opened: FileIO) -> Content:
+    """What a gzip file holds. Raises BadInputError where it breaks off."""
+    content = _native.Bytes()
+    try:
+        with gzip.GzipFile(fileobj=opened) as unpack:
+            while piece := unpack.read(_PIECE_BYTES):
+                content.append(piece)
+    except (EOFError, OSError, zlib.error) as error:
+        raise BadInputError(file, "gzip", str(error)) from error
+    return content if len(content) > _PIECE_BYTES else bytes(content)
 
 
 def require_regular(path: str | os.PathLike[str]) -> None:

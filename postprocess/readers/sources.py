@@ -75,7 +75,8 @@ def size_of(source: Source) -> int:
 def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
     """Find the profiles that ``paths`` name, all of one job.
 
-    A path is a run folder, a folder of profiles, a file or a glob pattern. Caches of other tools are passed over.
+    A path is a run folder, a run file in one (that process of it alone), a folder of profiles, a file or a glob
+    pattern. Caches of other tools are passed over.
     Raises BadInputError where a path does not exist, holds no profile, or holds those of several jobs (it lists them),
     UsageError where one is empty: that would be the current folder, which nobody named.
     """
@@ -97,8 +98,8 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> Sources:
     of_runs: list[Source] = []
     diagnostics: list[dict[str, Any]] = []
     for path in expanded:
-        if path.is_dir() and is_run_folder(path):
-            run = _run_folder(path)
+        if (path.is_dir() and is_run_folder(path)) or _is_run_file(path):
+            run = _run_folder(path) if path.is_dir() else _run_folder(path.parent.parent, only=path)
             of_runs += run.processes
             diagnostics += run.diagnostics
         else:
@@ -204,12 +205,18 @@ def _newest_session(sessions: Iterable[Path]) -> tuple[Path | None, list[dict[st
     return known[-1], rows
 
 
-def _run_folder(root: Path) -> Sources:
+def _is_run_file(path: Path) -> bool:
+    return path.suffix == ".json" and path.absolute().parent.name == "run" and is_run_folder(path.parent.parent)
+
+
+def _run_folder(root: Path, only: Path | None = None) -> Sources:
+    """``only``: of the process whose run file this is."""
     session, diagnostics = _newest_session((root / "plugins" / "profile").glob("*"))
     files = _profiles_below(session) if session is not None else []
     files += sorted((root / "shards").glob(f"*{SHARD_SUFFIX}"))
     run_files = sorted((root / "run").glob("*.json"))
-    processes, repeated = _newest_of_each_rank(_pair(files, run_files))
+    paired = _pair(files, run_files)
+    processes, repeated = _newest_of_each_rank([s for s in paired if only is None or s.key == only.stem])
     programs = {f.name.removesuffix(PROGRAMS_SUFFIX): f for f in (root / "programs").glob(f"*{PROGRAMS_SUFFIX}")}
     traces = [file for file in sorted((root / "torch").glob("*")) if file.name.endswith(TRACE_SUFFIXES[:2])]
     processes = [
@@ -221,6 +228,8 @@ def _run_folder(root: Path) -> Sources:
         for source in processes
     ]
     diagnostics += repeated
+    if not processes and only is not None:
+        raise BadInputError(str(only), "", "neither a shard nor an XSpace is there of this process")
     if not processes:
         raise BadInputError(str(root), "", "the run folder holds no profile: neither a shard nor an XSpace")
     return Sources(processes, root, diagnostics)

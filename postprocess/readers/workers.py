@@ -8,6 +8,7 @@ The standard library alone: work begins here while numpy and Arrow are still bei
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -19,12 +20,22 @@ if TYPE_CHECKING:
 WORTH_A_WORKER_BYTES = 8 << 20
 """Input that takes about as long to analyse as a worker process takes to start."""
 
+_SLICES_PER_THREAD = 4
+"""More than one: the thread that imports joins in when it has done that."""
+_SLICE_BYTES = 16 << 20
+"""At most: with what becomes of them, so many bytes for each thread are in memory while a file is decoded."""
+
 T = TypeVar("T")
 
 
 def worker_count(asked: int | None, input_bytes: int) -> int:
     """How many workers so much input is worth: one per core and at most one per WORTH_A_WORKER_BYTES, if not told."""
     return asked or min(len(os.sched_getaffinity(0)), 1 + input_bytes // WORTH_A_WORKER_BYTES)
+
+
+def slice_count(content_bytes: int, threads: int) -> int:
+    """How many slices of a file ``threads`` decode."""
+    return max(threads * _SLICES_PER_THREAD, -(-content_bytes // _SLICE_BYTES))
 
 
 class Workers:
@@ -48,7 +59,9 @@ class Workers:
                 except BaseException as error:
                     errors[place] = error
 
-        helpers = [threading.Thread(target=work) for _ in range(min(self.count, len(tasks)) - 1)]
+        # In the caller's context: numpy's allocator is part of it (column_memory.py).
+        contexts = [contextvars.copy_context() for _ in range(min(self.count, len(tasks)) - 1)]
+        helpers = [threading.Thread(target=context.run, args=(work,)) for context in contexts]
         for helper in helpers:
             helper.start()
         work()

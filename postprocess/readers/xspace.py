@@ -29,9 +29,10 @@ from xprof_py import _native
 from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.column_memory import Content
 from xprof_py.postprocess.readers.device_clock import HostTime, offset_line
 from xprof_py.postprocess.readers.sniff import read_bytes, sniff_bytes
-from xprof_py.postprocess.readers.workers import ALONE, WORTH_A_WORKER_BYTES, Workers
+from xprof_py.postprocess.readers.workers import ALONE, WORTH_A_WORKER_BYTES, Workers, slice_count
 from xprof_py.postprocess.schema import ArgKind
 
 _I64 = npt.NDArray[np.int64]
@@ -78,7 +79,7 @@ def read_xspace(path: str | Path, workers: Workers = ALONE) -> Profile:
     try:
         columns = slices.join() if slices is not None else _decode(content, workers)
     except _native.DecodeError as error:
-        if sniff_bytes(content[:4096]) != "xspace":
+        if sniff_bytes(bytes(memoryview(content)[:4096])) != "xspace":
             raise BadInputError(file, "", _NO_PROFILE) from error
         place = f"{error.place}, byte {error.offset}" if error.place else f"byte {error.offset}"
         raise BadInputError(file, place, error.reason) from error
@@ -91,16 +92,16 @@ def read_xspace(path: str | Path, workers: Workers = ALONE) -> Profile:
     return reader.profile(programs)
 
 
-def _content(path: str | Path, workers: Workers) -> tuple[bytes, _native.XSpaceSlices | None]:
+def _content(path: str | Path, workers: Workers) -> tuple[Content, _native.XSpaceSlices | None]:
     """What the file holds; and its slices, all of them read, where the workers have begun with it."""
     begun = workers.begun.take(Path(path)) if workers.begun is not None else None
     return begun or (read_bytes(path, empty=_EMPTY if str(path).endswith(".pb") else "is empty"), None)
 
 
-def _decode(content: bytes, workers: Workers) -> dict[str, Any]:
+def _decode(content: Content, workers: Workers) -> dict[str, Any]:
     if workers.count == 1 or len(content) < WORTH_A_WORKER_BYTES:
         return _native.decode_xspace(content)
-    slices = _native.XSpaceSlices(content, workers.count)
+    slices = _native.XSpaceSlices(content, slice_count(len(content), workers.count))
     workers.run([partial(slices.read, index) for index in range(len(slices))])
     return slices.join()
 
@@ -380,8 +381,10 @@ class _XSpaceReader:
             "events",
             {
                 "line": line,
-                "name": pa.DictionaryArray.from_arrays(pa.array(name), self.event_names),
-                "kind": np.full(line.size, schema.Kind.PLAIN, np.uint8),
+                # Not safe: place_events took every name from the dictionary.
+                "name": pa.DictionaryArray.from_arrays(pa.array(name), self.event_names, safe=False),
+                # PLAIN. Zeros that nobody writes take no memory.
+                "kind": np.zeros(line.size, np.uint8),
                 "start_ps": start_ps,
                 "duration_ps": duration_ps,
             },
@@ -513,7 +516,7 @@ class _XSpaceReader:
             ),
         }
 
-    def programs(self, content: bytes) -> pa.Table:
+    def programs(self, content: Content) -> pa.Table:
         """Every event metadata that carries an HloProto, by program id; ``content``: of the file."""
         owner: _I64 = self.column("metadata_stats", "owner")
         key: _I32 = self.column("metadata_stats", "key")
@@ -537,7 +540,7 @@ class _XSpaceReader:
                 program_id = int(np.uint64(in_name[1]).astype(np.int64))
             else:
                 program_id = int(ids[metadata])
-            hlo = content[at[row] : at[row] + value[row]]
+            hlo = bytes(memoryview(content)[at[row] : at[row] + value[row]])
             found.append((program_id, name[: in_name.start()] if in_name else name, hlo))
         found.sort(key=lambda program: (program[0], program[1]))
         return schema.table(

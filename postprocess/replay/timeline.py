@@ -15,7 +15,7 @@ from xprof_py.postprocess.join import host_names, intervals
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, integers
 from xprof_py.postprocess.join.driver_calls import call_of
 from xprof_py.postprocess.join.gaps import CAUSE_CODE
-from xprof_py.postprocess.join.host_activity import HostActivity
+from xprof_py.postprocess.join.host_activity import HostActivity, Waits
 from xprof_py.postprocess.join.samples import Samples
 from xprof_py.postprocess.join.threads import thread_of_line
 from xprof_py.postprocess.match.endpoints import read_executions
@@ -92,6 +92,36 @@ def read_timeline(profile: Profile, *, cut_at_collectives: bool = False) -> Time
     """The timeline of one joined profile."""
     events = Events.of(profile)
     threads = thread_of_line(profile, events)
+    ops = _read_ops(profile)
+    work = _read_work(profile, events, threads, ops, cut_at_collectives)
+    steps = profile["steps"]
+    first_step = integers(steps, "start_ps")[integers(steps, "parent") < 0][:1]
+    start = int(np.concatenate(([profile.capture_start_ps], first_step, work.start_ps[:1])).min())
+    end = int(np.concatenate(([profile.capture_end_ps], work.end_ps)).max())
+    # These are the same however runs are cut.
+    of = (events, profile["launches"], profile["ops"], steps, start, end)
+    stretches = profile.once("stretches", of, lambda: _stretches(profile, events, threads, ops, start, end))
+    return Timeline({thread: _segments(found, work, thread) for thread, found in stretches.items()}, work)
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """What a thread did from start to end, in order: what Segments are made of, and the thread's waits.
+
+    ``label``: index of CLASSES; ``event``: that which decided, -1 for an op that ran on the thread itself.
+    """
+
+    start_ps: Int64
+    end_ps: Int64
+    label: Int64
+    event: Int64
+    waits: Waits
+
+
+def _stretches(
+    profile: Profile, events: Events, threads: Int64, ops: _Ops, start: int, end: int
+) -> dict[int, _Stretches]:
+    """Of every thread that launches or has steps."""
     steps = profile["steps"]
     outer = integers(steps, "parent") < 0
     launching = np.unique(
@@ -100,16 +130,7 @@ def read_timeline(profile: Profile, *, cut_at_collectives: bool = False) -> Time
     activity = HostActivity(
         events, threads, np.isin(threads, launching), profile.capture_start_ps, Samples(profile, threads)
     )
-    ops = _read_ops(profile)
-    work = _read_work(profile, events, threads, ops, cut_at_collectives)
-    first_step = integers(steps, "start_ps")[outer][:1]
-    start = int(np.concatenate(([profile.capture_start_ps], first_step, work.start_ps[:1])).min())
-    end = int(np.concatenate(([profile.capture_end_ps], work.end_ps)).max())
-    segments = {
-        thread: _thread_segments(events, threads, activity, ops, work, thread, start, end)
-        for thread in launching.tolist()
-    }
-    return Timeline(segments, work)
+    return {thread: _stretches_of(events, threads, activity, ops, thread, start, end) for thread in launching.tolist()}
 
 
 def step_threads(profile: Profile) -> list[int]:
@@ -266,9 +287,9 @@ def _exclusive(ops: _Ops, runs: int) -> tuple[Int64, Int64]:
     return exclusive, before
 
 
-def _thread_segments(
-    events: Events, threads: Int64, activity: HostActivity, ops: _Ops, work: Work, thread: int, start: int, end: int
-) -> Segments:
+def _stretches_of(
+    events: Events, threads: Int64, activity: HostActivity, ops: _Ops, thread: int, start: int, end: int
+) -> _Stretches:
     """The thread's pieces from start to end. Ops and copies that ran on the thread itself carry their own class."""
     inline = np.flatnonzero(ops.leaf & (threads[events.line[ops.event]] == thread) & (ops.end_ps > ops.start_ps))
     inline = inline[np.argsort(ops.start_ps[inline], kind="stable")]
@@ -283,9 +304,14 @@ def _thread_segments(
     low = np.concatenate((pieces.start_ps, own_start))
     high = np.concatenate((pieces.end_ps, own_end))
     label = np.concatenate((CAUSE_CODE[pieces.evidence], own_label))
-    target = np.concatenate((_waited_for(activity, work, thread, pieces.event), np.full(len(own_label), -1, np.int64)))
+    event = np.concatenate((pieces.event, np.full(len(own_label), -1, np.int64)))
     order = np.argsort(low, kind="stable")
-    low, high, label, target = low[order], high[order], label[order], target[order]
+    return _Stretches(low[order], high[order], label[order], event[order], activity.waits(thread))
+
+
+def _segments(stretches: _Stretches, work: Work, thread: int) -> Segments:
+    low, high, label = stretches.start_ps, stretches.end_ps, stretches.label
+    target = _waited_for(stretches.waits, work, stretches.event)
     # What is no wait moves and shrinks by its label alone: neighbours of one label are one segment.
     new = np.ones(len(low), np.bool_)
     new[1:] = (low[1:] != high[:-1]) | (label[1:] != label[:-1]) | (target[1:] >= 0) | (target[:-1] >= 0)
@@ -293,7 +319,7 @@ def _thread_segments(
     last = np.concatenate((first[1:], [len(low)])) - 1
     none = np.empty(0, np.int64)
     segments = Segments(low[first], high[last], label[first], target[first], none, none)
-    return segments if len(activity.waits(thread)) else _silent_waits(segments, work, thread)
+    return segments if len(stretches.waits) else _silent_waits(segments, work, thread)
 
 
 def _silent_waits(segments: Segments, work: Work, thread: int) -> Segments:
@@ -339,9 +365,8 @@ def _first_pieces(work: Work) -> Int64:
         before = further
 
 
-def _waited_for(activity: HostActivity, work: Work, thread: int, event: Int64) -> Int64:
+def _waited_for(waits: Waits, work: Work, event: Int64) -> Int64:
     """Per piece, by its event, the work that the wait waited for: the last to end in it; -1 for what is no wait."""
-    waits = activity.waits(thread)
     target = np.full(len(event), -1, np.int64)
     if not len(waits) or not len(work.lane):
         return target

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from xprof_py.postprocess.analyses.code_findings import ADVICE
 from xprof_py.postprocess.analyses.roofline import COMPILED_CLASSES
+from xprof_py.postprocess.hlo.kernel_names import KERNEL_LAUNCH
 from xprof_py.postprocess.rules.evidence_rows import evidence_row
 from xprof_py.postprocess.rules.wording import byte_rate, counted, duration, times
 
@@ -36,6 +37,10 @@ KIND_WORDS = {
 LAUNCH_BOUND_ADVICE = (
     "Launch fewer, larger programs: put the calls of the step into one jitted function, turn a Python loop into "
     "lax.scan or vmap, or run several steps in one program."
+)
+KERNEL_LAUNCH_ADVICE = (
+    "Launch fewer, larger kernels: torch.compile or a library's fused operations make one of several, a CUDA graph "
+    "launches a whole step at once, a larger batch gives each kernel more to do."
 )
 
 
@@ -218,7 +223,7 @@ def launch_bound(sums: Mapping[str, Any] | None, *, lanes: int) -> dict[str, Any
         "function": sums["function"] or None,
         "source": sums["source"] or None,
         "mostly": bound * MOSTLY >= sums["windows"],
-        "advice": LAUNCH_BOUND_ADVICE,
+        "advice": KERNEL_LAUNCH_ADVICE if KERNEL_LAUNCH.match(sums["function"]) else LAUNCH_BOUND_ADVICE,
     }
 
 

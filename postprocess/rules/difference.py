@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from xprof_py.errors import UsageError, XprofPyError
 from xprof_py.postprocess.rules.comparability import comparability_warnings
+from xprof_py.postprocess.rules.power_words import energy_difference
 from xprof_py.postprocess.rules.significance import (
     FEWEST,
     adjusted,
@@ -100,6 +101,7 @@ def compare_runs(
         raise UsageError(f"no steady steps called {name!r} in both runs; there are {', '.join(both)}")
     chosen = name if name is not None else both[0]
     found = compare_steps(read_steady_steps(tables_a, chosen), read_steady_steps(tables_b, chosen), limits=limits)
+    found["energy"] = energy_difference(summary_a, summary_b, chosen)
     found["warnings"] = [*comparability_warnings(summary_a, summary_b), *found["warnings"]]
     left_out = sorted({*names_a, *names_b} - {chosen})
     if left_out:

@@ -64,6 +64,7 @@ def explain_step(
             "device": view.device(),
             "start_ms": window["start_ps"] / 1e9,
             "window_ms": window["window_ps"] / 1e9,
+            "counted_from": view.counted_from(),
         },
         "compared_with": compared and {key: compared[key] for key in ("steps", "median_ms", "difference_ms")},
         "classes": classes,
@@ -159,6 +160,17 @@ class _View:
         found = [row["device"] for row in self.summary["lanes"] if (row["host"], row["lane"]) == here]
         return str(found[0]) if found else ""
 
+    def counted_from(self) -> str:
+        """Where the window begins, in words: it is not where the host began the step (docs/breakdown.md)."""
+        steps = self.tables["step_classes"]
+        mine = pc.and_(pc.equal(steps["kind"], "step"), pc.greater(steps["window_ps"], 0))
+        for key in ("host", "lane"):
+            mine = pc.and_(mine, pc.equal(steps[key], self.window[key]))
+        earlier = pc.less(steps.filter(mine)["start_ps"], self.window["start_ps"])
+        if not pc.any(earlier).as_py():
+            return "where the host began it"
+        return "where the step before ended" if self.device() == "host" else "where the device ended the step before"
+
     def compared(self) -> dict[str, Any] | None:
         """The other steady steps of this name on this lane, and how they differ; None where they are too few."""
         table = self.tables["step_classes"]
@@ -228,6 +240,8 @@ class _View:
             "ms": row["length_ps"] / 1e9,
             "step": step and step["number"],
             "evidence": row["evidence"],
+            "sampled": row["sampled"],
+            "span": row["span"],
             "function": row["function"],
             "source": row["source"],
             "event_start_ms": None if row["event_start_ps"] is None else self._ms(row["event_start_ps"]),

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess.rules.change_points import ALPHA, FEWEST, change_points
+from xprof_py.postprocess.rules.power_words import UJ_PER_J
 from xprof_py.postprocess.schema import CLASSES
 
 STRAGGLERS = 10
@@ -58,7 +59,15 @@ def _run(rows: Sequence[Row]) -> Row:
     line = {name: rows[0][name] for name in ("run", "started_ns", "bottleneck")}
     line["hosts"] = len({row["host"] for row in rows})
     if not main:
-        return {**line, "step_name": None, "steps": 0, "step_ms": None, "shares": None, "class_ms": None}
+        return {
+            **line,
+            "step_name": None,
+            "steps": 0,
+            "step_ms": None,
+            "step_j": None,
+            "shares": None,
+            "class_ms": None,
+        }
     steps = {row["host"]: row["step_ps"] for row in main}
     whole = sum(row["exclusive_ps"] for row in main)
     # Lane-steps: what a class takes of the average step on the average lane.
@@ -69,6 +78,7 @@ def _run(rows: Sequence[Row]) -> Row:
         "step_name": main[0]["step_name"],
         "steps": max(row["steps"] for row in main),
         "step_ms": sorted(steps.values())[(len(steps) - 1) // 2] / 1e9,
+        "step_j": None if main[0]["step_energy_uj"] is None else main[0]["step_energy_uj"] / UJ_PER_J,
         "shares": {c: value / whole if whole else 0.0 for c, value in of_class.items()},
         "class_ms": {c: value / lane_steps / 1e9 for c, value in of_class.items()},
     }

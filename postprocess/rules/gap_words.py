@@ -48,6 +48,9 @@ def cause_text(cause: Mapping[str, Any], step: int) -> str:
         else:
             text = f"dispatching {named(function, source)}"
             text += "" if function in evidence else f", in `{evidence}`"
+    elif kind == "unknown" and cause["sampled"]:
+        within = f" in `{cause['span']}`" if cause["span"] else ""
+        text = f"the thread waited at {named(evidence, source)}{within}, and nothing says for what"
     elif kind == "unknown" and cause["event_ms"] is not None:
         text = f"only {named(evidence, source)} was open, which says nothing of what the thread did"
     else:

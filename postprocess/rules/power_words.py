@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,40 @@ def power_summary(
         "devices": len(sampled),
         **_energy(rows, len(sampled), lanes),
         "throttling": _throttling(_used(throttling, name, phases).to_pylist()),
+    }
+
+
+def energy_difference(a: Mapping[str, Any], b: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """What a step called ``name`` takes in energy in two runs, by their summaries; None where neither was sampled.
+
+    ``beyond_error``: the difference is larger than both can be off together. That is about measuring alone: how much
+    equal runs differ no pair shows. ``why``: what is unknown, or not to be compared; the differences are None then.
+    """
+    powers = [summary.get("power") for summary in (a, b)]
+    if powers == [None, None]:
+        return None
+    out: dict[str, Any] = {}
+    why = ""  # the first reason counts
+    for run, power in zip("ab", powers, strict=True):
+        told = power if power is not None and power["name"] == name else None
+        out |= {f"{run}_j": told and told["joules_per_step"], f"{run}_error_j": told and told["joules_per_step_error"]}
+        out[f"{run}_devices"] = told and told["devices"]
+        if told is None:
+            which = "no device was sampled" if power is None else f"it is known of the steps {power['name']!r} alone"
+            why = why or f"{run.upper()}: {which}"
+        elif told["joules_per_step"] is None:
+            why = why or f"{run.upper()}: {told['why']['joules_per_step']}"
+    if not why and out["a_devices"] != out["b_devices"]:
+        why = f"{out['a_devices']} devices were sampled in A, {out['b_devices']} in B"
+    difference = None if why else out["b_j"] - out["a_j"]
+    errors = (out["a_error_j"], out["b_error_j"])
+    bounded = difference is not None and None not in errors
+    return {
+        **out,
+        "difference_j": difference,
+        "relative": difference / out["a_j"] if difference is not None and out["a_j"] else None,
+        "beyond_error": abs(difference or 0.0) > sum(errors) if bounded else None,
+        "why": why or None,
     }
 
 

@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from xprof_py.postprocess.analyses import breakdown
 from xprof_py.postprocess.analyses import launch_bound as launching
 from xprof_py.postprocess.analyses.phases_of_ops import PHASES
+from xprof_py.postprocess.join.gaps import REASONS
 from xprof_py.postprocess.rules import code_rows
 from xprof_py.postprocess.rules import verdict as verdict_rule
+from xprof_py.postprocess.rules.caveat import caveat
 from xprof_py.postprocess.rules.copy_words import copy_advice, copy_evidence, copy_rows
 from xprof_py.postprocess.rules.evidence_rows import MOST_ROWS, rows_by_class
 from xprof_py.postprocess.rules.memory_rows import memory_summary, memory_unknown
@@ -27,6 +29,7 @@ from xprof_py.postprocess.rules.sampler_words import sampler_advice
 from xprof_py.postprocess.rules.stages import stage_rows
 from xprof_py.postprocess.rules.straggler import straggler
 from xprof_py.postprocess.rules.throughput import throughput_summary
+from xprof_py.postprocess.rules.unknown_words import unknown_advice
 from xprof_py.postprocess.rules.wording import CLASS_WORDS
 from xprof_py.postprocess.schema import CLASSES, SCHEMA_VERSION
 
@@ -120,7 +123,18 @@ def build_summary(
         "breakdown": shares,
         "lanes": _lanes(merged, phases, processes),
         "outside_steady": breakdown.outside(merged, phases),
-        "verdict": _verdict(shares, predicted, evidence, processes, launched, ahead, copies, power),
+        "verdict": _verdict(
+            shares,
+            predicted,
+            evidence,
+            processes,
+            launched,
+            ahead,
+            copies,
+            power,
+            caveat(notes, counts),
+            unknown_advice(tables["evidence"], phases),
+        ),
         "run_ahead": ahead,
         "copies": copies,
         "accounted": 1.0 - shares["unknown"]["share"] if shares else None,
@@ -165,16 +179,20 @@ def _verdict(
     ahead: dict[str, Any] | None,
     copies: list[dict[str, Any]],
     power: dict[str, Any] | None,
+    lost: str | None,
+    of_unknown: str | None,
 ) -> dict[str, Any] | None:
     if shares is None:
         return None
     advice = {"host": launched["advice"]} if launched is not None and launched["mostly"] else {}
+    if of_unknown is not None:
+        advice["unknown"] = of_unknown
     has_device = any(p["devices"] for p in processes)
     found = verdict_rule.verdict(shares, predicted, evidence, has_device=has_device, advice=advice)
     name = found["bottleneck"]
     more = unblock_advice(name, ahead, found["step_ms"]) + copy_advice(name, copies) + sampler_advice(name, processes)
     more += throttling_advice(power)
-    return {**found, "advice": found["advice"] + more}
+    return {**found, "caveat": lost, "advice": found["advice"] + more}
 
 
 def _no_steps(steps: pa.Table, notes: Sequence[dict[str, Any]], processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -419,15 +437,20 @@ def _slowest(steps: pa.Table) -> list[dict[str, Any]]:
 
 
 def _unknown(gaps: pa.Table, phases: tuple[str, ...], lanes: int, whole_s: float) -> list[dict[str, Any]]:
-    totals: Counter[str] = Counter()
+    totals: Counter[tuple[str, str, bool]] = Counter()
     for row in gaps.to_pylist():
         if row["cause"] == "unknown" and row["phase"] in phases:
-            totals[row["evidence"]] += row["length_ps"]
+            totals[row["evidence"], row["span"] or "", row["sampled"]] += row["length_ps"]
     out = []
-    for evidence, length in sorted(totals.items(), key=lambda pair: (-pair[1], pair[0]))[:UNKNOWN_ROWS]:
+    for (evidence, span, sampled), length in sorted(totals.items(), key=lambda pair: (-pair[1], pair[0]))[
+        :UNKNOWN_ROWS
+    ]:
         seconds = length / 1e12 / lanes
-        spans = [] if evidence.startswith("no ") else evidence.split(", ")
-        why = evidence if not spans else "a span was open that is no evidence of work"
+        why, spans = evidence, [span] if span else []
+        if sampled:
+            why = f"the thread waited at {evidence}, and nothing says for what"
+        elif evidence not in REASONS:
+            why, spans = "a span was open that is no evidence of work", [evidence]
         out.append({"why": why, "seconds": seconds, "share": seconds / whole_s if whole_s else None, "spans": spans})
     return out
 

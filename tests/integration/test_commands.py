@@ -73,3 +73,11 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert command("--version", cwd=tmp_path).stdout.startswith("xprof-py 0.")
     text = command("analyze", "--help", cwd=tmp_path).stdout
     assert "Say for every step where the time went" in text
+
+
+def test_a_report_into_a_folder_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        command("report", GOOD, "-o", "reprots/page.html", cwd=tmp_path)
+    assert failed.value.returncode == 2
+    assert "reprots/page.html: there is no folder reprots" in failed.value.stderr
+    assert list(tmp_path.iterdir()) == []

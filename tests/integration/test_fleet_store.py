@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from xprof_py.cli import main
@@ -60,6 +61,25 @@ def test_a_store_holds_what_the_analysis_of_each_run_says(root: Path, tmp_path: 
         assert shares == pytest.approx({c: found["breakdown"][c]["share"] for c in CLASSES})
         assert {row["bottleneck"] for row in mine} == {found["verdict"]["bottleneck"]}
         assert {row["window_ps"] for row in mine} == {whole}
+
+
+def test_the_energy_of_a_step_is_kept_where_it_is_known(root: Path, tmp_path: Path) -> None:
+    (run,) = [run for run in find_runs(root) if run.run == "input"]
+    result = analyse([run.path])
+    (name,) = {row["step_name"] for row in stores.rows_of(run, result).to_pylist()}
+    assert set(stores.rows_of(run, result)["step_energy_uj"].to_pylist()) == {None}
+    result.summary["power"] = {"name": name, "joules_per_step": 60.25, "joules_per_step_error": None}
+    rows = stores.rows_of(run, result)
+    assert set(rows["step_energy_uj"].to_pylist()) == {60_250_000}
+    assert set(rows["step_energy_error_uj"].to_pylist()) == {None}
+    assert fleet_report(rows, [])["jobs"][0]["runs"][0]["step_j"] == 60.25
+    # A file of before has no such columns.
+    store = tmp_path / "store" / "day=unknown"
+    store.mkdir(parents=True)
+    pq.write_table(rows.drop_columns(["step_energy_uj", "step_energy_error_uj"]), store / f"{run.key}.parquet")
+    before, _ = read_store(store.parent)
+    assert set(before["step_energy_uj"].to_pylist()) == {None}
+    assert fleet_report(before, [])["jobs"][0]["runs"][0]["step_j"] is None
 
 
 def test_days_are_folders_and_adding_again_replaces(root: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 import xprof_py
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers.run_file import no_device_reason
 from xprof_py.postprocess.readers.shard import read_shard
 from xprof_py.postprocess.readers.shard_left import left_beside
 
@@ -115,3 +116,31 @@ def test_damaged_rings_cost_themselves_alone(tmp_path: Path, damage: str) -> Non
     rings.write_bytes(content)
     profile = read_shard(row["shard"])
     assert "shard_not_finished" in profile["diagnostics"]["code"].to_pylist()
+
+
+def test_a_killed_program_without_jax_has_the_steps_of_its_host(tmp_path: Path) -> None:
+    """Nothing of a device is missing where there was none, although the process did not get to say so."""
+    program = f"""
+import os, signal, time, xprof_py
+with xprof_py.capture({str(tmp_path / "run")!r}):
+    for i in range(6):
+        with xprof_py.step(i), xprof_py.input_wait(): time.sleep(0.01)
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -9, done.stderr
+    summary = xprof_py.load(tmp_path / "run").summary()
+    assert summary["steps"]["phases"]["unmeasured"] == 0
+    assert summary["verdict"]["bottleneck"] == "input"
+    assert "capture_not_ended" in {row["code"] for row in summary["diagnostics"]}
+    assert "no_xla_profile" not in {row["code"] for row in summary["diagnostics"]}
+
+
+@pytest.mark.parametrize(("used", "why"), [(True, None), (False, "not started")])
+def test_of_a_killed_program_with_jax_it_is_said_what_would_have_kept_the_profile(used: bool, why: str | None) -> None:
+    run = {"state": "recording", "collectors": {"xla": {"used": used, "why": why}}}
+    said = no_device_reason(run, has_xspace=False, compiled=True)
+    assert said.startswith("no XLA profile: XLA gives it as the capture ends, and this one did not end")
+    assert "capture(steps=(10, 20))" in said
+    assert no_device_reason({**run, "state": "finished"}, has_xspace=False, compiled=True) != said

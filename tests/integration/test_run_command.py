@@ -18,6 +18,7 @@ from xprof_py.injection import NVTX_VARIABLE
 from xprof_py.postprocess.fleet.analysis import partials, reduce_partials
 from xprof_py.postprocess.readers.process import read_process
 from xprof_py.postprocess.readers.sources import find_sources
+from xprof_py.postprocess.schema import Kind
 
 PLAIN = """
 import time
@@ -143,8 +144,56 @@ def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path, number: sig
     assert documents(tmp_path / "r")[0]["state"] == "finished"
 
 
-def test_a_group_s_sigterm_comes_twice_and_ends_the_recording_once(tmp_path: Path) -> None:
-    """Schedulers and `timeout` signal the group; the command passes its own on as well."""
+def to_the_group(process: subprocess.Popen[str]) -> None:
+    """The command comes to it when the program has had it: two that wait at once would be one."""
+    process.send_signal(signal.SIGSTOP)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGCONT)
+
+
+SENT = {
+    "to the command": lambda process: process.send_signal(signal.SIGINT),
+    "to the group": to_the_group,
+    "to timeout": lambda process: process.send_signal(signal.SIGINT),
+    "to timeout --foreground": lambda process: process.send_signal(signal.SIGINT),
+}
+
+
+@pytest.mark.parametrize("way", SENT)
+def test_a_signal_reaches_the_program_once_however_it_was_sent(tmp_path: Path, way: str) -> None:
+    """`timeout` signals the command, then the group; with --foreground the command alone. A second one is a second
+    one: what came before it is forgotten. (`timeout` itself takes one only.)"""
+    rounds = 1 if "timeout" in way else 2
+    program = f"""
+    import os, signal, time
+    got = 0
+    def count(number, frame):
+        global got, since
+        got, since = got + 1, time.monotonic()
+    signal.signal(signal.SIGINT, count)
+    for round in range({rounds}):
+        got, since = 0, time.monotonic() + 30
+        os.write(1, b"ready\\n")
+        while time.monotonic() < since + 0.5: time.sleep(0.05)
+        os.write(1, b"%d\\n" % got)
+    """
+    words = command(tmp_path / "r", program=program)
+    if "timeout" in way:
+        words = [*way.split()[1:], "60", *words]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ(), start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(rounds):
+            assert process.stdout.readline() == "ready\n"
+            SENT[way](process)
+            assert process.stdout.readline() == "1\n"
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_group_s_sigterm_ends_the_recording_once(tmp_path: Path) -> None:
+    """Schedulers and `timeout` signal the group."""
     program = """
     import signal, time
     from xprof_py import recording, trace
@@ -340,3 +389,67 @@ def test_an_unmodified_jax_training(tmp_path: Path) -> None:
     assert steps["source"] == "annotated"
     assert steps["count"] >= 23  # the first call may lie before XLA's profiler
     assert time.monotonic() - began < 110
+
+
+TWO = ["sh", "-c", f"{sys.executable} first.py; {sys.executable} second.py"]
+
+
+def two_programs(folder: Path) -> Path:
+    for name, steps in (("first", 3), ("second", 5)):
+        (folder / f"{name}.py").write_text(
+            f"from xprof_py import step\nfor i in range({steps}):\n    with step(i, name={name!r}): pass\n"
+        )
+    return folder / "r"
+
+
+def steps_of(run: Path) -> list[tuple[str, int]]:
+    """(name, steps) of each process of a run, by the run files that the command names."""
+    out = []
+    for file in (run / "run").glob("*.json"):
+        (source,) = find_sources([file]).processes
+        profile = read_process(source)
+        events = profile["events"].to_pylist()
+        kinds = [event["name"] for event in events if event["kind"] == int(Kind.STEP)]
+        out.append((kinds[0], len(kinds)))
+    return sorted(out)
+
+
+def test_programs_one_after_the_other_are_each_recorded(tmp_path: Path) -> None:
+    run = two_programs(tmp_path)
+    done = xprof_run(run, program=TWO, cwd=tmp_path)
+    assert (done.returncode, "not recorded" in done.stderr) == (0, False), done.stderr
+    assert steps_of(run) == [("first", 3), ("second", 5)]
+    assert "Recorded 2 processes" in done.stderr
+    named = [line.split("analyze ")[1].split("  # ") for line in done.stderr.splitlines() if "analyze" in line]
+    assert [command.endswith(f"{name}.py") for (_, command), name in zip(named, ("first", "second"), strict=True)]
+    assert all((tmp_path / file).is_file() for file, _ in named)
+
+
+def test_overwriting_removes_what_was_there_before_and_nothing_of_this_run(tmp_path: Path) -> None:
+    run = two_programs(tmp_path)
+    assert xprof_run(run, program="from xprof_py import step\nwith step(0, name='old'): pass").returncode == 0
+    assert steps_of(run) == [("old", 1)]
+    refused = xprof_run(run, program=TWO, cwd=tmp_path)
+    assert (refused.returncode, steps_of(run)) == (2, [("old", 1)])
+    done = xprof_run(run, "--overwrite", program=TWO, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert steps_of(run) == [("first", 3), ("second", 5)]
+    assert len(list((run / "shards").iterdir())) == 2
+
+
+def test_what_an_earlier_run_left_is_not_counted_as_recorded(tmp_path: Path) -> None:
+    assert xprof_run(tmp_path / "r", program="pass").returncode == 0
+    done = xprof_run(tmp_path / "r", "--overwrite", program=["true"])
+    assert "nothing was recorded" in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    done = xprof_run(tmp_path / "file" / "r", program="print('ran')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path / 'file' / 'r'}: cannot record there: Not a directory" in done.stderr
+
+
+def test_where_no_program_is_found_no_folder_is_left(tmp_path: Path) -> None:
+    assert xprof_run(tmp_path / "r", program=["no-such-program"]).returncode == 127
+    assert list(tmp_path.iterdir()) == []

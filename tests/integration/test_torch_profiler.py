@@ -75,6 +75,35 @@ with capture(RUN):
     assert copies(outcome) == ["0.pt.trace.json"]
 
 
+def test_a_copy_that_failed_is_tried_again_with_the_next_export_and_takes_none_of_the_budget(
+    torch_program: Run,
+) -> None:
+    """The first copy breaks off on a full disk; the budget is that of one trace. The second export is of the same
+    events: it takes the first one's place, or they would be read twice."""
+    outcome = torch_program(
+        """
+import errno, shutil, torch
+from xprof_py.collectors import torch_profiler
+copyfile = shutil.copyfile
+def full(source, place):
+    open(place, "w").write("{")
+    raise OSError(errno.ENOSPC, "No space left on device")
+with capture(RUN):
+    with torch.profiler.profile() as profile:
+        pass
+    shutil.copyfile = full
+    profile.export_chrome_trace("a.json")
+    shutil.copyfile = copyfile
+    torch_profiler.BUDGET_BYTES = os.stat("a.json").st_size
+    profile.export_chrome_trace("b.json")
+    profile.export_chrome_trace("c.json")
+"""
+    )
+    assert copies(outcome) == ["0.pt.trace.json"]
+    assert [(Path(trace["path"]).name, trace["copied"]) for trace in told(outcome)["traces"]] == [("b.json", True)]
+    assert told(outcome)["failed"] == 1
+
+
 def test_torch_may_be_imported_in_the_capture_and_is_left_as_it_was(torch_program: Run) -> None:
     outcome = torch_program(
         """

@@ -15,7 +15,12 @@ import pytest
 from xprof_py.postprocess.readers.shard import read_shard
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
-RECORDER = [*sorted((NATIVE / "recorder").glob("*.c")), NATIVE / "decode" / "shard.c", NATIVE / "device" / "ranges.c"]
+RECORDER = [
+    *sorted((NATIVE / "recorder").glob("*.c")),
+    *sorted((NATIVE / "columns").glob("*.c")),
+    NATIVE / "decode" / "shard.c",
+    NATIVE / "device" / "ranges.c",
+]
 # test_recorder and test_recorder_random fork while they have threads, which QEMU's emulation of a program cannot.
 TESTS = [
     "test_trace_table",
@@ -24,6 +29,7 @@ TESTS = [
     "test_event_passes",
     "test_innermost",
     "test_replay",
+    "test_shares",
 ]
 
 PROGRAM = """
@@ -89,7 +95,7 @@ def run(folder: Path, *command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("room", ["recorder", "probe", "decode", "kernels", "device"])
+@pytest.mark.parametrize("room", ["recorder", "probe", "columns", "decode", "kernels", "device"])
 def test_it_compiles_without_warnings(room: str, tmp_path: Path) -> None:
     sources = sorted((NATIVE / room).glob("*.c"))
     compile_with(tmp_path, "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Werror", *sources)

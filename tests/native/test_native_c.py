@@ -46,7 +46,11 @@ def run_without_races(command: list[str], temporary: Path, **environment: str) -
 def test_no_data_race_in_the_recorder(tmp_path: Path) -> None:
     """The random driver: threads that record while captures come and go."""
     others = ["device/ranges.c", "decode/shard.c", "tests/test_recorder_random.c"]
-    sources = [*(NATIVE / "recorder").glob("*.c"), *(NATIVE / other for other in others)]
+    sources = [
+        *(NATIVE / "recorder").glob("*.c"),
+        *(NATIVE / "columns").glob("*.c"),
+        *(NATIVE / other for other in others),
+    ]
     under_thread_sanitizer(sources, tmp_path / "driver")
     run_without_races([str(tmp_path / "driver"), "6"], tmp_path)
 
@@ -60,6 +64,12 @@ def test_no_data_race_in_the_collector_of_device_activity(tmp_path: Path) -> Non
     sources = [*(NATIVE / "recorder").glob("*.c"), *device, NATIVE / "tests/test_cupti_sessions.c"]
     under_thread_sanitizer(sources, tmp_path / "driver", f'-DFAKE_CUPTI_FOLDER="{tmp_path}"')
     run_without_races([str(tmp_path / "driver"), "threads_launch_and_flush_at_once"], tmp_path)
+
+
+def test_no_data_race_in_the_memory_of_columns(tmp_path: Path) -> None:
+    sources = [*(NATIVE / "columns").glob("*.c"), NATIVE / "tests/test_column_memory.c"]
+    under_thread_sanitizer(sources, tmp_path / "driver")
+    run_without_races([str(tmp_path / "driver")], tmp_path)
 
 
 @pytest.mark.parametrize("name", TESTS)

@@ -113,7 +113,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
         pytest.skip(f"{interpreter} is {implementation}, free-threaded ({free_threaded}), or without its headers")
     folder = tmp_path_factory.mktemp("other")
     shutil.copytree(ROOT / "xprof_py", folder / "xprof_py", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    rooms = ("recorder", "probe", "decode", "kernels", "device", "python")
+    rooms = ("recorder", "probe", "columns", "decode", "kernels", "device", "python")
     found_there = [path for room in rooms for path in sorted((ROOT / "native" / room).glob("*.c"))]
     sources = [str(path) for path in found_there if not path.name.startswith("nvtx_")]  # a library of their own
     flags = ["-std=gnu11", "-O0", "-w", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"]

@@ -185,3 +185,51 @@ def test_the_filter_of_the_settings_ends_with_the_capture() -> None:
                 set_filter(level=during)
             recorder.stop(5.0)
         assert _native.set_filter(None, None) == (5 if during is None else during, None)
+
+
+@pytest.mark.parametrize(
+    ("level", "categories", "error", "said"),
+    [
+        ("1", None, TypeError, "level: a whole number or None, not '1'"),
+        (1.5, None, TypeError, "level: a whole number or None, not 1.5"),
+        (True, None, TypeError, "level: a whole number or None, not True"),
+        (2**63, None, ValueError, "does not fit 64 bits"),
+        (None, "io", TypeError, "a list of texts, not one text"),
+        (None, ["io", 3], TypeError, "categories: a list of texts, and 3 is none"),
+        (None, [b"io"], TypeError, "categories: a list of texts, and b'io' is none"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_an_error_and_changes_nothing(
+    level: Any, categories: Any, error: type[Exception], said: str
+) -> None:
+    set_filter(2, ["net"])
+    with pytest.raises(error, match=said):
+        set_filter(level, categories)
+    assert _native.set_filter(None, None) == (2, frozenset({"net"}))
+
+
+def test_a_level_or_category_that_makes_no_sense_is_told_once_and_recorded() -> None:
+    program = """
+import tempfile, warnings
+from xprof_py import _native, set_filter, trace, mark
+from xprof_py.postprocess.readers.shard import read_shard
+path = tempfile.mkdtemp() + "/x.xpr"
+_native.recorder_start(path)
+set_filter(1, ["io"])
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        with trace("a", level="high"): pass
+        with trace("b", category=7): pass
+        mark("c", level=1.5)
+        mark("d", level=None, category=None)
+_native.recorder_stop()
+print(*[str(one.message) for one in said], sep="\\n")
+print(sorted(read_shard(path)["events"]["name"].to_pylist()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "level= of a span or mark wants a whole number, not 'high': the filter passes such ones, whatever it is set to",
+        "category= of a span or mark wants a text, not 7: the filter passes such ones, whatever it is set to",
+        str(sorted(["a", "b", "c", "d"] * 3)),
+    ]

@@ -69,6 +69,7 @@ def measured(hlo: Module, *ran: Ran, peaks: Peaks | None = PEAKS) -> Profile:
             "duration_ps": [ps for _, _, ps in executed],
             "join": ["stated"] * count,
             "open_ps": [0] * count,
+            "stated_op": [None] * count,
         },
     }
     costs = cost_tables(Instructions(tables), sorted({row for row, _, _ in executed}), [0])

@@ -59,6 +59,7 @@ def measured(tables: dict[str, Any], leaves: list[Leaf], cuts: list[int]) -> Pro
             "duration_ps": [leaf[4] - leaf[3] for leaf in leaves],
             "join": ["stated"] * len(leaves),
             "open_ps": [leaf[5] - leaf[4] for leaf in leaves],
+            "stated_op": [None] * len(leaves),
         },
         "events": {
             "line": [0] * len(leaves),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from made_up_steps import make_step, summarize
 
+from summary_contract import violations
 from xprof_py.errors import UsageError, XprofPyError
 from xprof_py.postprocess.analyses import op_steps
 from xprof_py.postprocess.fleet.analysis import Analysis, analyse
@@ -18,6 +19,7 @@ from xprof_py.postprocess.rules.comparability import comparability_warnings
 from xprof_py.postprocess.rules.difference import Limit, compare_runs, compare_steps, read_limit
 from xprof_py.postprocess.rules.steady_steps import Op, SteadySteps, matched_ops, names_by_time, read_steady_steps
 from xprof_py.postprocess.schema import CLASSES
+from xprof_py.viewers.terminal_diff import render_diff
 
 DATA = Path(__file__).parent.parent / "data" / "jax_cpu"
 LONG = ("mlp_async40", "transformer_async20")
@@ -233,6 +235,21 @@ def compared(a: Analysis, b: Analysis, *limits: str, name: str | None = None) ->
 
 def scattered(middle_ms: float, count: int = 20, seed: int = 0) -> list[float]:
     return [float(x) for x in np.random.default_rng(seed).normal(middle_ms, middle_ms / 100, count)]
+
+
+def test_energy_is_compared_where_it_was_sampled() -> None:
+    a, b = run([30.0] * 20), run([30.0] * 20)
+    assert compared(a, b)["energy"] is None
+    power = {"name": "train", "devices": 1, "joules_per_step": 60.0, "joules_per_step_error": 1.0, "why": {}}
+    a.summary["power"], b.summary["power"] = power, {**power, "joules_per_step": 45.0, "joules_per_step_error": 0.5}
+    found = compared(a, b)
+    assert violations(found, "diff") == []
+    assert found["energy"]["difference_j"] == -15
+    assert "energy of a step: 60 J before, 45 J after, −25.0% (± 1 and 0.5 J)" in render_diff(
+        found, color=False, width=120
+    )
+    b.summary["power"] = None
+    assert "energy is not compared: B: no device was sampled" in render_diff(compared(a, b), color=False, width=120)
 
 
 def test_a_longer_step_exceeds_its_limit_and_names_the_class() -> None:

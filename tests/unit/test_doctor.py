@@ -224,3 +224,27 @@ def test_the_library_links_nothing_of_ours() -> None:
         pytest.skip("nm is not on PATH: install binutils")
     wanted = subprocess.run(["nm", "-D", "-u", str(nvtx_library())], capture_output=True, text=True, check=True).stdout
     assert not [line for line in wanted.splitlines() if "xpr" in line or "Py" in line]
+
+
+@pytest.mark.parametrize(
+    ("variable", "line", "library"),
+    [
+        ("XPROF_NVML_LIB", doctor.nvml_line, "libnvidia-ml.so.1"),
+        ("XPROF_CUPTI_LIB", doctor.cupti_line, "libcupti.so.12"),
+    ],
+)
+@pytest.mark.parametrize("content", [None, b"no library"])
+def test_a_variable_that_names_no_library_is_named_with_its_file_and_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, line: Any, library: str, content: bytes | None
+) -> None:
+    file = tmp_path / "lib.so"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv(variable, str(file))
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.setattr(devices, "_TOOLKIT", str(tmp_path))
+    (found,) = line()
+    assert found.state == "missing"
+    reason = ": No such file or directory" if content is None else ", which is no library that has "
+    assert found.says.startswith(f"{variable} names {file}{reason}")
+    assert found.fix.startswith(f"unset {variable}, or set it to the path of {library}")

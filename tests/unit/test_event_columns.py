@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import Events, among, distinct
+from xprof_py.postprocess.join.columns import Events, among, distinct, united
 from xprof_py.postprocess.profile import Profile
 
 NAMES = ("f", "g", "$train.py:3 f", "end: f")
@@ -73,8 +73,8 @@ def test_an_argument_has_the_first_of_its_values(events: list[tuple[str, list[tu
 def test_a_few_rows_of_many_events_are_found_as_many_are() -> None:
     events = [("end: f" if row in (3, 60) else "f", [("a", row)] if row % 2 else []) for row in range(64)]
     columns = Events(profile_of(events))
-    assert columns.rows_named("end: f").tolist() == [3, 60], "two of 64: sorted"
-    assert columns.rows_named("f").tolist() == [row for row in range(64) if row not in (3, 60)], "most: marked"
+    assert columns.rows_named("end: f").tolist() == [3, 60]
+    assert columns.rows_named("f").tolist() == [row for row in range(64) if row not in (3, 60)]
     for asked in (np.array([61, 2, 3]), np.arange(64)[::-1]):
         present, value = columns.argument_of("a", asked)
         assert present.tolist() == [bool(row % 2) for row in asked]
@@ -118,3 +118,19 @@ def test_distinct_rows_are_those_of_numpy(rows: list[tuple[int, int]]) -> None:
 def test_among_is_membership(rows: list[int], known: set[int]) -> None:
     found = among(np.array(rows, np.int64), np.array(sorted(known), np.int64))
     assert found.tolist() == [row in known for row in rows]
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9), max_size=20), min_size=1, max_size=4))
+def test_united_columns_are_numpys_unique(columns: list[list[int]]) -> None:
+    arrays = [np.array(column, np.int64) for column in columns]
+
+    assert united(*arrays).tolist() == np.unique(np.concatenate(arrays)).tolist()
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([-(2**63), -1, 0, 7, 2**31, 2**63 - 1])] * 3), min_size=1, max_size=20))
+def test_rows_that_no_one_number_tells_apart_are_distinct_too(rows: list[tuple[int, int, int]]) -> None:
+    first, which = distinct(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+
+    assert [rows[i] for i in first] == sorted(set(rows))
+    assert [rows[i] for i in first[which]] == rows
+    assert first.tolist() == [rows.index(row) for row in sorted(set(rows))]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conformance.invariants import broken
-from xprof_py.postprocess.analyses import breakdown, top_ops
+from xprof_py.postprocess.analyses import breakdown, op_steps, top_ops
 from xprof_py.postprocess.fleet.analysis import analyse
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.shard import read_shard
@@ -475,6 +475,41 @@ def test_without_ranges_kernels_are_of_no_instruction_and_counted(tmp_path: Path
     assert instructions(joined) == [("loop_fusion", None, "none"), ("ampere_sgemm", None, "none")]
     assert said(joined)["kernel_without_program"] == 2
     assert steps_of(joined) == {"loop_fusion": 1, "ampere_sgemm": 1}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_instruction_that_a_range_states_is_shown_where_its_program_is_not_stored(
+    tmp_path: Path, stored: bool
+) -> None:
+    """Two kernels under one range (a split-k matmul), one of a graph, one without a range. Another program is stored,
+    or none: the names are what the ranges say, of no row of HLO."""
+    shard = GpuShard(3000)
+    if stored:
+        shard.program(8, "jit_g", scheduled("jit_g", 8, ("main", [("dot.1", "custom-call", ())])))
+    shard.span(900, "train", 0, 900, number=1)
+    shard.span(900, MODULE, 10, 800)
+    dot = THUNK.format(name="blk/dot_general", op="dot.1")
+    shard.launch("sm90_xmma_gemm", (20, 30), (500, 590), range=dot)
+    shard.launch("splitKreduce", (40, 50), (600, 610), range=dot)
+    shard.node(5, THUNK.format(name="x", op="add.7"), graph=2)
+    number = shard.call(60, 70, name="cuGraphLaunch", range="Thunk:#hlo_op=call.1#")
+    shard.kernel("add_7", 700, 750, number, graph=2, node=5)
+    shard.launch("ampere_sgemm", (80, 90), (800, 820))
+    joined = shard.joined(tmp_path)
+    assert [(row["stated_op"], row["join"], row["hlo_op"]) for row in joined["ops"].to_pylist()] == [
+        ("dot.1", "stated", None),
+        ("dot.1", "stated", None),
+        ("add.7", "graph_node", None),
+        (None, "none", None),
+    ]
+    assert said(joined).get("kernel_without_program") == (1 if stored else None)
+    named = top_ops.finish(top_ops.partial(joined), ("steady", "warmup", "partial")).to_pylist()
+    assert [(row["op"], row["total_ps"], row["count"]) for row in named] == [
+        ("dot.1", 100_000, 2),
+        ("add.7", 50_000, 1),
+        ("ampere_sgemm", 20_000, 1),
+    ]
+    assert sorted(op_steps.partial(joined)["op"].to_pylist()) == ["add.7", "ampere_sgemm", "dot.1"]
 
 
 # --- together -------------------------------------------------------------------------------------------------------

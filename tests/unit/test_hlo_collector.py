@@ -75,6 +75,16 @@ def test_what_is_past_the_budget_is_counted(alive: list[Any], tmp_path: Path) ->
     assert stored(modules, tmp_path) == [(2, "small")]
 
 
+def test_the_budget_is_of_all_compiles_together(alive: list[Any], tmp_path: Path) -> None:
+    """1000 bytes: of 400 each the third is past it, a small one after it is not; the first, again, takes nothing."""
+    modules = HloModules(budget_bytes=1000)
+    for number, size in ((1, 400), (2, 400), (3, 400), (1, 400), (4, 10)):
+        alive.insert(0, Executable(Module(f"jit_{number}", number, size)))
+        modules.take_newest()
+    assert modules.left_out == 1
+    assert [number for number, _ in stored(modules, tmp_path)] == [1, 2, 4]
+
+
 def test_a_program_that_cannot_be_told_costs_itself_alone(alive: list[Any], tmp_path: Path) -> None:
     modules = HloModules()
     broken = Executable()

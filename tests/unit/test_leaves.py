@@ -20,6 +20,7 @@ def ops(leaf: list[bool], run: list[int | None]) -> dict[str, object]:
         "start_ps": [10 * at for at in range(count)],
         "duration_ps": [5] * count,
         "open_ps": [0] * count,
+        "stated_op": [None] * count,
     }
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from gpu_shards import GpuShard
 
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.analyses import energy, throttling
+from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
-from xprof_py.postprocess.rules.power_words import power_summary, throttling_advice
+from xprof_py.postprocess.rules.power_words import energy_difference, power_summary, throttling_advice
 
 MS = 10**9
 POWER_CAP, HW_THERMAL, HW_SLOWDOWN, IDLE = 0x4, 0x40, 0x8, 0x1
@@ -60,7 +63,7 @@ def profile_of(
         ops=table(
             "ops",
             [
-                (names.index(n), 0, None, None, "none", "compute", True, round(a * MS), round((b - a) * MS), 0)
+                (names.index(n), 0, None, None, "none", "compute", True, round(a * MS), round((b - a) * MS), 0, None)
                 for n, a, b in kernels
             ],
         ),
@@ -200,11 +203,71 @@ def test_a_lane_and_a_device_of_one_uuid_are_one() -> None:
     assert energies(profile_of(steady(300, 600), [(100, 200)], lanes=("cpu:0",))) == []
 
 
+@pytest.mark.parametrize(
+    ("sampled", "seen_as"),
+    [
+        ([(0, UUID)], None),
+        ([(0, "MIG-9d2c")], "0 (MIG-9d2c)"),
+        ([(1, ""), (0, "GPU-ff")], "0 (GPU-ff), 1 (no UUID)"),
+    ],
+)
+def test_a_lane_that_is_none_of_the_sampled_devices_is_said(
+    tmp_path: Path, sampled: list[tuple[int, str]], seen_as: str | None
+) -> None:
+    """CUPTI's device 0 has the UUID 00010203-...: NVML samples that one, an instance of MIG, two others."""
+    shard = GpuShard(1_000_000)
+    shard.device()
+    shard.span(900, "train", 0, 500_000, number=0)
+    shard.launch("gemm", (1000, 2000), (3000, 400_000))
+    samples = [sample(ms, mj=7, device=device, uuid=uuid) for device, uuid in sampled for ms in (0, 100)]
+    joined = join_profile(shard.read(tmp_path).with_tables(power=table("power", samples)))
+    said = [row for row in joined["diagnostics"].to_pylist() if row["code"] == "lane_without_power"]
+    assert len(energies(joined)) == (seen_as is None)
+    assert [row["count"] for row in said] == [1] * (seen_as is not None)
+    for row in said:
+        assert (
+            f"no energy and no clocks are known of /device:GPU:0 ({UUID}): NVML sampled {seen_as}, " in row["message"]
+        )
+
+
 def test_two_processes_on_one_device_do_not_add_it_twice() -> None:
     one = profile_of(steady(300, 600), [(100, 200)])
     found = summary_of(one, replace(one, host="b"), lanes=2)
     assert found["joules_per_step"] is None
     assert UUID in found["why"]["joules_per_step"]
+
+
+def run_at(watts: int, name: str = "train") -> dict[str, Any]:
+    """A summary of 100 steps of 200 ms, that lie together within the samples."""
+    windows = [(1000 + 200 * at, 1200 + 200 * at) for at in range(100)]
+    return {"power": {**summary_of(profile_of(steady(watts, 22_000), windows)), "name": name}}
+
+
+@pytest.mark.parametrize(("watts", "beyond"), [(270, True), (299, False)])
+def test_a_difference_of_energy_counts_beyond_both_errors(watts: int, beyond: bool) -> None:
+    """200 ms at 300 W are 60 J. The first border, at a sample, can be off by two rises of 30 J, and so can the last:
+    60 + 60 over 100 steps are 1.2 J, and less where less is drawn."""
+    found = energy_difference(run_at(300), run_at(watts), "train")
+    assert found is not None
+    assert (found["a_j"], found["b_j"]) == (pytest.approx(60), pytest.approx(watts / 5))
+    assert (found["difference_j"], found["relative"]) == (pytest.approx(watts / 5 - 60), pytest.approx(watts / 300 - 1))
+    assert (found["a_error_j"], found["b_error_j"]) == (pytest.approx(1.2), pytest.approx(watts / 250))
+    assert (found["beyond_error"], found["why"]) == (beyond, None)
+
+
+def test_energies_that_cannot_be_compared_say_why() -> None:
+    one, none = run_at(300), {"power": None}
+    assert energy_difference(none, none, "train") is None
+    for a, b, name, why in (
+        (one, none, "train", "B: no device was sampled"),
+        (run_at(300, "eval"), one, "train", "A: it is known of the steps 'eval' alone"),
+        (one, {"power": {**one["power"], "devices": 4}}, "train", "1 devices were sampled in A, 4 in B"),
+        (one, {"power": {**one["power"], "joules_per_step": None, "why": {"joules_per_step": "it rained"}}}, "train",
+         "B: it rained"),
+    ):  # fmt: skip
+        found = energy_difference(a, b, name)
+        assert found is not None
+        assert (found["why"], found["difference_j"], found["beyond_error"]) == (why, None, None)
 
 
 # --- throttling ----------------------------------------------------------------------------------------------------

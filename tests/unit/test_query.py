@@ -144,6 +144,8 @@ def test_a_run_is_analysed_and_a_stale_analysis_made_again(
     ("sql", "why"),
     [
         ("select * from stepz", "Tables: allocations, breakdown"),
+        ("select * from stepz", "there is no table stepz: did you mean steps"),
+        ("select name from spans", "there is no table spans: did you mean host_spans?"),
         ("select nummer from steps", 'Candidate bindings: "number"'),
         ("selec 1", "syntax error"),
         ("select 1; select 2", "one SELECT"),

@@ -64,7 +64,7 @@ def profile_of(
         ops=table(
             "ops",
             [
-                (0, lane, run, op, "stated", "compute", True, 0, 1, 0)
+                (0, lane, run, op, "stated", "compute", True, 0, 1, 0, None)
                 for run, (lane, _) in enumerate(places)
                 for op in (0, 1)
             ],

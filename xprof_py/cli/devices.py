@@ -56,19 +56,35 @@ def find_cupti(environ: Mapping[str, str], path: Sequence[str]) -> str:
     return next((os.fspath(folder / name) for folder in folders for name in _CUPTI if (folder / name).is_file()), "")
 
 
+def _what_is_wrong(environ: Mapping[str, str], variable: str, function: str) -> str:
+    """Why what a variable names is not the library that it is to be, "" where it may be. Nothing of it is loaded."""
+    file = environ.get(variable, "")
+    if "/" not in file:
+        return ""  # a name, which the loader looks for
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        return f"{variable} names {file}: {error.strerror or error}"
+    # An ELF file holds the names of its functions.
+    if content.startswith(b"\x7fELF") and function.encode() in content:
+        return ""
+    return f"{variable} names {file}, which is no library that has {function}"
+
+
 def cupti(environ: Mapping[str, str], path: Sequence[str]) -> Library:
     """CUPTI. Some versions end the process when they are asked anything without a driver: then nothing is asked."""
     where = find_cupti(environ, path)
     if not where:
         return Library("", None, "not found: what GPUs do is recorded through XLA's profiler only")
+    named_wrongly = _what_is_wrong(environ, CUPTI_VARIABLE, "cuptiGetVersion")
     driver = cuda_driver()
     if driver.version is None:
-        return Library(where, None, "not asked, as there is no driver")
+        return Library(where, None, named_wrongly or "not asked, as there is no driver")
     try:
         number = ctypes.c_uint32(0)
         result = _load(where).cuptiGetVersion(ctypes.byref(number))
     except (OSError, AttributeError) as error:
-        return Library(where, None, f"cannot be loaded: {error}")
+        return Library(where, None, named_wrongly or f"cannot be loaded: {error}")
     if result:
         return Library(where, None, f"gives no version: error {result}")
     return Library(where, str(number.value))
@@ -100,7 +116,8 @@ def nvml(environ: Mapping[str, str]) -> Library:
         library = _load(name)
         result = library.nvmlInit_v2()
     except (OSError, AttributeError):
-        return Library("", None, f"no {name}: power and heat are not recorded")
+        why = _what_is_wrong(environ, NVML_VARIABLE, "nvmlInit_v2") or f"no {name}"
+        return Library("", None, f"{why}: power and heat are not recorded")
     if result:
         return Library(name, None, f"{name} does not start: error {result}")
     try:

@@ -18,7 +18,16 @@ from typing import Literal
 from xprof_py import _native
 from xprof_py.annotations import trace
 from xprof_py.cli.arguments import named_path
-from xprof_py.cli.devices import cuda_driver, cupti, nvml, subscription
+from xprof_py.cli.devices import (
+    CUPTI_VARIABLE,
+    NVML,
+    NVML_VARIABLE,
+    cuda_driver,
+    cupti,
+    find_cupti,
+    nvml,
+    subscription,
+)
 from xprof_py.collectors import stacks
 from xprof_py.injection import NVTX_VARIABLE, nvtx_held_by, nvtx_library
 from xprof_py.startup.sitecustomize import other_sitecustomize
@@ -251,6 +260,13 @@ def cupti_line() -> Iterator[Finding]:
     found = cupti(os.environ, sys.path)
     if found.version is None:
         fix = "" if found.path and "driver" in found.why else "pip install nvidia-cuda-cupti"
+        if os.environ.get(CUPTI_VARIABLE) and (CUPTI_VARIABLE in found.why or "loaded" in found.why):
+            named = (
+                find_cupti({}, sys.path) or "the path of libcupti.so.12 or .13 (pip install nvidia-cuda-cupti has it)"
+            )
+            says = found.why if CUPTI_VARIABLE in found.why else f"{CUPTI_VARIABLE} is {found.path}: {found.why}"
+            yield Finding("cupti", "missing", says, f"unset {CUPTI_VARIABLE}, or set it to {named}")
+            return
         yield Finding("cupti", "missing", f"{found.path + ': ' if found.path else ''}{found.why}", fix)
         return
     tried = subscription()
@@ -276,7 +292,10 @@ def nvml_line() -> Iterator[Finding]:
     """NVML: power and heat of GPUs."""
     found = nvml(os.environ)
     if found.version is None:
-        yield Finding("nvml", "missing", found.why, "comes with NVIDIA's driver")
+        fix = "comes with NVIDIA's driver"
+        if os.environ.get(NVML_VARIABLE):
+            fix = f"unset {NVML_VARIABLE}, or set it to the path of {NVML}, which {fix}"
+        yield Finding("nvml", "missing", found.why, fix)
     else:
         yield Finding("nvml", "ok", found.version)
 

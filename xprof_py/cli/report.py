@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from xprof_py.cli.arguments import named_path
+from xprof_py.errors import UsageError
 
 
 class Report:
@@ -38,6 +39,8 @@ class Report:
         from xprof_py.postprocess.fleet.analysis import analyse
         from xprof_py.viewers.html_report import render_report, write_page, write_report
 
+        if args.output is not None and not args.output.parent.is_dir():
+            raise UsageError(f"{args.output}: there is no folder {args.output.parent}")
         try:
             written = write_report(ensure_analysis(args.path), args.output)
         except UnwrittenAnalysisError as error:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from xprof_py.cli.arguments import at_least_one, named
+from xprof_py.cli.witness import Witness
 from xprof_py.config import choice, load_settings
 from xprof_py.errors import UsageError
 from xprof_py.injection import NVTX_VARIABLE, nvtx_held_by, nvtx_library
+from xprof_py.places import FolderPlace, place_of
+from xprof_py.run_folder import DEGRADING_ERRNOS, read_run_files
 from xprof_py.session import capture
 
+_FOLDERS = ("run", "shards")
 COLLECTORS = ("xla", "cuda", "stacks", "power", "probe")
 # Sent to the program by whoever sent them to us. A terminal sends its own to both.
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -29,10 +36,11 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 class Run:
     """Run a program as it is and record it: xprof-py run [options] -- python train.py ...
 
-    The first Python process below the command is recorded, and each rank of a job that a launcher starts; what these
-    start themselves is not. Ranges that any library emits through NVTX are spans. The exit code is the program's own,
-    128 + the signal where one ended it. Steps that nobody marked are found afterwards: by --step-range or
-    --step-pattern, by ranges that are called steps, or as the repetition of launches or ranges.
+    The first Python process below the command is recorded, and each that a shell or another program starts there, at
+    once or one after the other, and each rank of a job that a launcher starts; what these start themselves is not.
+    Ranges that any library emits through NVTX are spans. The exit code is the program's own, 128 + the signal where one
+    ended it. Steps that nobody marked are found afterwards: by --step-range or --step-pattern, by ranges called steps,
+    or as the repetition of launches or ranges.
 
     Not recorded: programs that are not Python, Python with -I, -E or -S (they do not look for what records them), and
     Python in which xprof_py is not installed.
@@ -45,7 +53,7 @@ class Run:
         parser.add_argument(
             "-o", "--output", type=named, metavar="RUN", help="where to record (default: runs/<program>-<time>)"
         )
-        parser.add_argument("--overwrite", action="store_true", help="replace what an earlier capture left in RUN")
+        parser.add_argument("--overwrite", action="store_true", help="replace what was in RUN before")
         parser.add_argument(
             "--steps",
             type=_steps,
@@ -82,7 +90,8 @@ class Run:
         """Start the program, wait for it, say what to do next. Returns its exit code.
 
         Raises:
-            UsageError: arguments that cannot work, RUN in use, NVTX in another tool's hands: nothing is started then.
+            UsageError: arguments that cannot work, RUN in use or not to be made, NVTX in another tool's hands. Nothing
+                is started then.
         """
         program = args.program[1:] if args.program[:1] == ["--"] else args.program
         if not program:
@@ -95,8 +104,11 @@ class Run:
         environ = recorded_environ(os.environ, args, run_folder)
         # What the settings say wrongly is said before the program runs.
         load_settings({}, environ, Path.cwd())
+        _prepare(run_folder)
         code = _run_and_wait(program, environ)
-        _say_what_next(run_folder, code)
+        if code in (_NOT_FOUND, _NOT_EXECUTABLE):
+            _remove_empty(run_folder)
+        _say_what_next(run_folder, code, environ)
         return code
 
 
@@ -115,9 +127,9 @@ def recorded_environ(environ: Mapping[str, str], args: argparse.Namespace, run_f
     if pattern is not None and args.steps is not None:
         raise UsageError("--steps with --step-range or --step-pattern: these steps are found after the recording")
     out = dict(environ)
-    for name in (sitecustomize.OWNER, sitecustomize.RUN):
-        out.pop(name, None)
+    out.pop(sitecustomize.OWNER, None)
     out[sitecustomize.RUN] = json.dumps(told)
+    out[sitecustomize.RUN_ID] = uuid.uuid4().hex
     if pattern is not None:
         out["XPROF_PY_STEP_PATTERN"] = pattern
     startup = os.path.dirname(os.path.abspath(sitecustomize.__file__))
@@ -128,6 +140,29 @@ def recorded_environ(environ: Mapping[str, str], args: argparse.Namespace, run_f
     # Arguments that make no sense are said here, not in the program.
     capture(**{**told, **({"steps": tuple(args.steps)} if args.steps else {})})
     return out
+
+
+def _prepare(run_folder: str) -> None:
+    """Make the run folder. Raises UsageError where that cannot be: the program's processes would say so one by one.
+
+    A full disk is none of the user's mistakes: then the program runs, and its processes say what they could not record.
+    An address or a network file system is not asked here, since asking may take long.
+    """
+    place = place_of(run_folder)
+    if not isinstance(place, FolderPlace) or place.is_remote:
+        return
+    try:
+        place.prepare(list(_FOLDERS))
+    except OSError as error:
+        if error.errno not in DEGRADING_ERRNOS:
+            raise UsageError(f"{run_folder}: cannot record there: {error.strerror or error}") from error
+
+
+def _remove_empty(run_folder: str) -> None:
+    """Where no program ran, what ``_prepare`` made goes, unless something is in it."""
+    for name in (*_FOLDERS, "."):
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.normpath(os.path.join(run_folder, name)))
 
 
 def _inject_nvtx(environ: dict[str, str]) -> None:
@@ -145,13 +180,14 @@ def _inject_nvtx(environ: dict[str, str]) -> None:
 def _run_and_wait(program: list[str], environ: dict[str, str]) -> int:
     """Run the program with our streams and hand on signals; returns its exit code, 128 + n where signal n ended it.
 
-    Signals of a terminal (Ctrl-C) reach the program by themselves; those that somebody sends to this process are passed
-    on. Both leave this process alive to say how it ended.
+    Signals of a terminal (Ctrl-C) reach the program by themselves, and so do those that somebody sends to all of a job
+    (cli/witness.py); those that somebody sends to this process are passed on. All leave it alive to say how it ended.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     watched = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    witness = Witness()
     try:
         path = shutil.which(program[0], path=environ.get("PATH", os.defpath))
         if path is None:
@@ -171,9 +207,10 @@ def _run_and_wait(program: list[str], environ: dict[str, str]) -> int:
                 pid, status = os.waitpid(child, os.WNOHANG)
                 if pid == child:
                     return _exit_code(status)
-            elif told.si_pid:
+            elif not witness.has_seen(told.si_signo) and told.si_pid:
                 os.kill(child, told.si_signo)
     finally:
+        witness.dismiss()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -182,11 +219,15 @@ def _exit_code(status: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _say_what_next(run_folder: str, code: int) -> None:
+def _say_what_next(run_folder: str, code: int, environ: Mapping[str, str]) -> None:
+    from xprof_py.startup.sitecustomize import RUN_ID
+
     if "://" in run_folder:
         print(f"\nNext: xprof-py analyze {run_folder}", file=sys.stderr)
         return
-    found = sorted(Path(run_folder, "run").glob("*.json"))
+    # A folder that is overwritten may still hold what was there before.
+    every = read_run_files(FolderPlace(Path(run_folder)))
+    found = [(name, said) for name, said in every if said.get("run_id") == environ[RUN_ID]]
     shown = os.path.relpath(run_folder) if Path(run_folder).is_relative_to(Path.cwd()) else run_folder
     if not found:
         if code not in (_NOT_FOUND, _NOT_EXECUTABLE):
@@ -197,10 +238,27 @@ def _say_what_next(run_folder: str, code: int) -> None:
             )
         return
     processes = f"{len(found)} process{'es' if len(found) > 1 else ''}"
-    print(
-        f"\nRecorded {processes} in {shown}. Next:\n      xprof-py analyze {shown}\n      xprof-py report {shown}",
-        file=sys.stderr,
-    )
+    print(f"\nRecorded {processes} in {shown}. Next:", file=sys.stderr)
+    if _are_apart([said for _, said in found]):
+        # Programs one after the other are no job: their mean would be nobody's.
+        for name, said in sorted(found, key=lambda one: _span(one[1])):
+            command = shlex.join(map(str, said.get("command") or ()))
+            print(f"      xprof-py analyze {shown}/{name}  # {command}", file=sys.stderr)
+        return
+    print(f"      xprof-py analyze {shown}\n      xprof-py report {shown}", file=sys.stderr)
+
+
+def _span(said: Mapping[str, Any]) -> tuple[int, int]:
+    """When a process was recorded, in ns of CLOCK_REALTIME; one that did not stop until now."""
+    start, stop = (said.get(edge) for edge in ("start", "stop"))
+    begin = int(start.get("realtime_ns", 0)) if isinstance(start, dict) else 0
+    return begin, int(stop.get("realtime_ns", begin)) if isinstance(stop, dict) else time.time_ns()
+
+
+def _are_apart(said: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether some of the processes had ended before others began, and no launcher says that they are one job."""
+    spans = [_span(one) for one in said]
+    return all(one.get("job") is None for one in said) and max(b for b, _ in spans) > min(e for _, e in spans)
 
 
 def _label(program: list[str]) -> str:

@@ -26,6 +26,7 @@ class HloModules:
         self._budget = budget_bytes
         self._seen: set[tuple[int, Any]] = set()
         self._modules: dict[int, tuple[str, bytes]] = {}
+        self._bytes = 0
         self.left_out = 0
         self.failed = 0
 
@@ -66,10 +67,11 @@ class HloModules:
             program_id = module_id(content)
             if program_id in self._modules:
                 continue
-            if sum(len(kept) for _, kept in self._modules.values()) + len(content) > self._budget:
+            if self._bytes + len(content) > self._budget:
                 self.left_out += 1
             else:
                 self._modules[program_id] = (module.name, content)
+                self._bytes += len(content)
 
     def __len__(self) -> int:
         return len(self._modules)

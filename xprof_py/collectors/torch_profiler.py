@@ -45,7 +45,8 @@ class TorchProfiler:
         self._lock = threading.Lock()
         self._exporting = threading.local()
         self._wrapped: list[tuple[type, str, Any, Any]] = []
-        self._exported: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._exported: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """Per profiler the place of its trace in ``traces``."""
         self._of_gpus: weakref.WeakSet[Any] = weakref.WeakSet()
         self._unwatch: Callable[[], None] | None = None
         self._bytes = 0
@@ -118,27 +119,31 @@ class TorchProfiler:
         return export_chrome_trace
 
     def _keep(self, profiler: Any, path: str) -> None:
-        """Copy a trace into the run folder; one that was exported before is the same trace again."""
+        """Copy a trace into the run folder; one that was exported before is the same trace again.
+
+        Where it could not be copied then, this is another try, and takes its place: both files hold the same events.
+        """
         if not self.on:
             return
         began = time.perf_counter()
         with self._lock:
-            if profiler in self._exported:
+            number = self._exported.get(profiler, len(self.traces))
+            if number < len(self.traces) and self.traces[number]["copied"]:
                 return
-            self._exported.add(profiler)
             size = os.stat(path).st_size
             entry: dict[str, Any] = {"path": os.path.abspath(path), "bytes": size, "copied": False}
-            self.traces.append(entry)
+            self.traces[number : number + 1] = [entry]
+            self._exported[profiler] = number
             if self._bytes + size > BUDGET_BYTES:
                 entry["why"] = f"not copied: the copies of a capture may take {BUDGET_BYTES >> 20} MiB"
                 return
-            self._bytes += size
             suffix = ".pt.trace.json.gz" if path.endswith(".gz") else ".pt.trace.json"
-            place = self._place_of(len(self.traces) - 1, suffix)
+            place = self._place_of(number, suffix)
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, place)
                 entry["copied"] = True
+                self._bytes += size
             except OSError as error:
                 self.failed += 1
                 entry["why"] = f"could not be copied: {error.strerror or error}"

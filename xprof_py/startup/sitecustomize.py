@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # importing these would cost every process
 
 RUN = "XPROF_PY_RUN"
 """What to record and where to, as JSON (xprof_py/at_start.py)."""
+RUN_ID = "XPROF_PY_RUN_ID"
+"""Which run of the command this is: the processes below one share its folder."""
 OWNER = "XPROF_PY_RUN_OWNER"
 """``<pid>:<rank>`` of the nearest recorded process above; set by it for its children."""
 

@@ -1,9 +1,10 @@
-#include "decode/columns.h"
+#include "columns/columns.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode/utf8.h"
+#include "columns/memory.h"
+#include "columns/utf8.h"
 
 size_t xpr_column_size(char type) { return type == 'q' ? 8 : type == 'i' ? 4 : 1; }
 
@@ -13,23 +14,39 @@ void xpr_table_init(xpr_table *table, const xpr_column_spec *spec, int width) {
     table->width = width;
 }
 
-bool xpr_table_grow(xpr_table *table) {
-    size_t capacity = table->capacity ? table->capacity * 2 : 16;
+bool xpr_table_reserve(xpr_table *table, size_t rows) {
+    if (rows <= table->room) return true;
     for (int i = 0; i < table->width; i++) {
-        void *data = realloc(table->data[i], capacity * xpr_column_size(table->spec[i].type));
+        void *data = xpr_column_resize(table->data[i], rows * xpr_column_size(table->spec[i].type));
         if (data == NULL) return false;
         table->data[i] = data;
     }
-    table->capacity = capacity;
+    table->capacity = table->room = rows;
     return true;
+}
+
+/* Of a large table the rows that were written are passed as it goes on: those in files need not stay in memory. */
+bool xpr_table_grow(xpr_table *table) {
+    if (table->count >= XPR_ROWS_AT_ONCE) xpr_table_passed(table, table->count - XPR_ROWS_AT_ONCE, table->count);
+    if (table->count >= table->room && !xpr_table_reserve(table, table->room ? table->room * 2 : 16)) return false;
+    size_t next = table->count + XPR_ROWS_AT_ONCE;
+    table->capacity = next < table->room ? next : table->room;
+    return true;
+}
+
+void xpr_table_passed(const xpr_table *table, size_t from, size_t to) {
+    for (int i = 0; i < table->width; i++) {
+        size_t size = xpr_column_size(table->spec[i].type);
+        xpr_column_passed(table->data[i], from * size, to * size);
+    }
 }
 
 void xpr_table_free(xpr_table *table) {
     for (int i = 0; i < table->width; i++) {
-        free(table->data[i]);
+        xpr_column_free(table->data[i]);
         table->data[i] = NULL;
     }
-    table->count = table->capacity = 0;
+    table->count = table->capacity = table->room = 0;
 }
 
 static bool reserve_bytes(xpr_strings *strings, size_t more) {
@@ -38,7 +55,7 @@ static bool reserve_bytes(xpr_strings *strings, size_t more) {
     if (used + more <= strings->byte_capacity) return true;
     size_t capacity = strings->byte_capacity ? strings->byte_capacity : 64;
     while (capacity < used + more) capacity *= 2;
-    char *bytes = realloc(strings->bytes, capacity);
+    char *bytes = xpr_column_resize(strings->bytes, capacity);
     if (bytes == NULL) return false;
     strings->bytes = bytes;
     strings->byte_capacity = capacity;
@@ -48,7 +65,7 @@ static bool reserve_bytes(xpr_strings *strings, size_t more) {
 bool xpr_strings_append(xpr_strings *strings, const uint8_t *bytes, size_t length) {
     if (strings->count + 2 > strings->offset_capacity) {
         size_t capacity = strings->offset_capacity ? strings->offset_capacity * 2 : 16;
-        int64_t *offsets = realloc(strings->offsets, capacity * sizeof *offsets);
+        int64_t *offsets = xpr_column_resize(strings->offsets, capacity * sizeof *offsets);
         if (offsets == NULL) return false;
         offsets[strings->count] = strings->count ? offsets[strings->count] : 0;
         strings->offsets = offsets;
@@ -69,8 +86,8 @@ bool xpr_strings_append(xpr_strings *strings, const uint8_t *bytes, size_t lengt
 }
 
 void xpr_strings_free(xpr_strings *strings) {
-    free(strings->offsets);
-    free(strings->bytes);
+    xpr_column_free(strings->offsets);
+    xpr_column_free(strings->bytes);
     memset(strings, 0, sizeof *strings);
 }
 

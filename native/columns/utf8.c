@@ -1,4 +1,4 @@
-#include "decode/utf8.h"
+#include "columns/utf8.h"
 
 #include <string.h>
 

@@ -1,14 +1,14 @@
 /* Growing columns, string columns, string dictionaries and id maps: what the decoders fill.
  *
  * Ownership: every structure owns its memory; `_free` releases it and leaves the structure empty. A column's data may
- * be taken over by the caller, who sets `data` to NULL and calls free() later.
+ * be taken over by the caller, who sets `data` to NULL and calls xpr_column_free() later.
  * Failure: functions that allocate return false when memory is out; the structure stays valid and must be freed.
  * Cost: capacity doubles, so memory stays within twice the rows that were really found in the input; nothing is ever
  * allocated for a length that the input merely claims.
  * Threading: one thread at a time.
  */
-#ifndef XPROF_PY_DECODE_COLUMNS_H
-#define XPROF_PY_DECODE_COLUMNS_H
+#ifndef XPROF_PY_COLUMNS_COLUMNS_H
+#define XPROF_PY_COLUMNS_COLUMNS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,12 +26,17 @@ typedef struct {
     const xpr_column_spec *spec;
     int width;
     size_t count;
-    size_t capacity;
+    size_t capacity; /* rows that may be written; less than there is room for where the columns lie in files */
+    size_t room;
     void *data[XPR_MAX_COLUMNS];
 } xpr_table;
 
 void xpr_table_init(xpr_table *table, const xpr_column_spec *spec, int width);
 bool xpr_table_grow(xpr_table *table);
+/* Room for exactly so many rows, if there is not for more. */
+bool xpr_table_reserve(xpr_table *table, size_t rows);
+/* Rows [from, to) are not needed soon (column_memory.h). */
+void xpr_table_passed(const xpr_table *table, size_t from, size_t to);
 void xpr_table_free(xpr_table *table);
 size_t xpr_column_size(char type);
 
