@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xprof_py.postprocess import schema
-from xprof_py.postprocess.join.columns import integers
+from xprof_py.postprocess.join.columns import codes, in_order_of_rows, integers
 from xprof_py.postprocess.join.windows import step_times
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import CLASSES
@@ -86,29 +86,21 @@ def step_times_ps(step_classes: pa.Table, phases: tuple[str, ...]) -> list[int]:
     """
     table = step_classes.filter(pc.equal(step_classes["kind"], "step"))
     lane, start, window_ps = (integers(table, name) for name in ("lane", "start_ps", "window_ps"))
-    keys = list(zip(*(table[name].to_pylist() for name in ("name", "number", "occurrence")), strict=True))
-    phase = table["phase"].to_pylist()
-    rows_of_host: dict[str, list[int]] = {}
-    for row, host in enumerate(table["host"].to_pylist()):
-        rows_of_host.setdefault(host, []).append(row)
-    times: dict[tuple[str, int, int], list[int]] = {}
-    for rows in rows_of_host.values():
-        known: dict[tuple[str, int, int], int] = {}
-        first: list[int] = []
-        step = []
-        for row in rows:
-            at = known.setdefault(keys[row], len(known))
-            if at == len(first):
-                first.append(row)
-            step.append(at)
-        mine = np.array(rows)
-        measured = step_times(
-            lane[mine], np.array(step, np.int64), start[mine], (start + window_ps)[mine], len(known)
-        ).tolist()
-        for at, row in enumerate(first):
-            if phase[row] in phases:
-                times.setdefault(keys[row], []).append(measured[at])
-    return [sum(found) // len(found) for found in times.values()]
+    first, step = in_order_of_rows(codes(table["name"])[0], integers(table, "number"), integers(table, "occurrence"))
+    host, hosts = codes(table["host"])
+    counts = np.asarray(pc.is_in(table["phase"], pa.array(phases)).to_numpy(), np.bool_)
+    summed, measured_by = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    for one in range(len(hosts)):
+        mine = np.flatnonzero(host == one)
+        shown, own = in_order_of_rows(step[mine])
+        measured = step_times(lane[mine], own, start[mine], (start + window_ps)[mine], len(shown))
+        used = counts[mine[shown]]
+        of = step[mine[shown[used]]]
+        summed[of] += measured[used]
+        measured_by[of] += 1
+    known = measured_by > 0
+    times: list[int] = (summed[known] // measured_by[known]).tolist()
+    return times
 
 
 def by_lane(merged: pa.Table, phases: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.analyses.top_ops import Instructions as Texts
 from xprof_py.postprocess.hlo.classes import COLLECTIVES
 from xprof_py.postprocess.hlo.shapes import HOST_MEMORY, Instructions, group_sizes
@@ -87,15 +88,15 @@ def partial(profile: Profile) -> pa.Table:
 
     An execution is counted in the window that it starts in; its times in those in which they are spent.
     """
-    ops = profile["ops"].filter(profile["ops"]["leaf"])
+    ops = leaves(profile)
     class_code, names = dictionary(ops, "class")
     code = np.array([CLASSES.index(name) for name in names] or [0], np.int64)[class_code]
     if not ops.num_rows or not np.isin(code, _COMMUNICATING).any():
         return _SCHEMA.empty_table()
-    leaves = _Leaves(profile, ops, code)
-    for lane in np.unique(leaves.lane).tolist():
-        leaves.sum_lane(profile, lane)
-    return merge(pa.Table.from_pylist(leaves.rows(profile), schema=_SCHEMA), None)
+    sums = _Leaves(profile, ops, code)
+    for lane in np.unique(sums.lane).tolist():
+        sums.sum_lane(profile, lane)
+    return merge(pa.Table.from_pylist(sums.rows(profile), schema=_SCHEMA), None)
 
 
 class _Leaves:

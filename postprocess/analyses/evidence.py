@@ -8,13 +8,13 @@ its place in the user's code; `span` is the program's own span that was open, nu
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Events, Int64, UInt8, dictionary, distinct, encoded, integers
+from xprof_py.postprocess.join.columns import Events, Int64, Integers, UInt8, codes, distinct, integers
 from xprof_py.postprocess.join.samples import Stacks
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import Kind
@@ -36,33 +36,28 @@ def partial(profile: Profile) -> pa.Table:
     if not gaps.num_rows:
         return _SCHEMA.empty_table()
     phase = steps["phase"].take(windows["step"]) if steps.num_rows else pa.nulls(windows.num_rows, pa.string())
-    phase = pc.if_else(pc.equal(windows["kind"], "step"), phase, windows["kind"])
-    phase_code, phases = dictionary(pa.table({"phase": phase.dictionary_encode()}), "phase")
-    cause, causes = encoded(gaps, "cause")
-    evidence, evidences = encoded(gaps, "evidence")
-    source, sources = sources_of_gaps(profile)
-    phase_of = phase_code[integers(gaps, "window")]
-    span, spans = own_spans(profile)
-    sampled = sampled_places(profile)
-    first, which = distinct(cause, evidence, source, phase_of, span, sampled)
-    length = np.zeros(len(first), np.int64)
-    np.add.at(length, which, integers(gaps, "length_ps"))
-    keys: dict[str, list[Any]] = {
-        key: [texts[code] for code in np.asarray(codes)[first].tolist()]
-        for key, codes, texts in (
-            ("cause", cause, causes),
-            ("evidence", evidence, evidences),
-            ("source", source, sources),
-            ("phase", phase_of, phases),
-            ("span", span, spans),
-        )
+    phase, phases = codes(pc.if_else(pc.equal(windows["kind"], "step"), phase, windows["kind"]))
+    (cause, causes), (evidence, texts) = codes(gaps["cause"]), codes(gaps["evidence"])
+    (source, sources), (span, spans) = sources_of_gaps(profile), own_spans(profile)
+    phase_of = phase[integers(gaps, "window")]
+    columns: tuple[Integers, ...] = (cause, evidence, source, phase_of, span, sampled_places(profile))
+    words: tuple[Sequence[str | bool | None], ...] = (causes, texts, sources, phases, spans, (False, True))
+    first, group = distinct(*columns)
+    length_ps = np.zeros(len(first), np.int64)
+    np.add.at(length_ps, group, integers(gaps, "length_ps"))
+    named = {
+        key: [said[code] for code in column[first].tolist()]
+        for key, column, said in zip(KEYS, columns, words, strict=True)
     }
-    keys["sampled"] = (sampled[first] != 0).tolist()
-    return pa.table({**keys, "length_ps": length, "pieces": np.bincount(which)}, schema=_SCHEMA)
+    pieces = np.bincount(group, minlength=len(first))
+    return merge(pa.table({**named, "length_ps": length_ps, "pieces": pieces}, schema=_SCHEMA), None)
 
 
 def sources_of_gaps(profile: Profile) -> tuple[Int64, list[str]]:
-    """(per row of `gaps` which text, texts): the source line of its evidence as `path:line`, "" where it names none."""
+    """(number of a text per row of `gaps`, texts): the source line of its evidence as `path:line`, "" without one.
+
+    A text may have several numbers.
+    """
     gaps, events = profile["gaps"], Events.of(profile)
     event = integers(gaps, "event")
     known, source = events.argument_of("source", event)

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from xprof_py.postprocess.analyses.evidence import own_spans, sampled_places
+from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.join import host_names
 from xprof_py.postprocess.join.columns import Bool, Events, Int64, Integers, dictionary, distinct, integers
 from xprof_py.postprocess.join.device_ops import row_of
@@ -132,7 +133,7 @@ def _largest(gap: Int64, window: Int64, length: Int64, window_ps: Int64) -> Bool
     """Per gap whether it is one of the LARGEST of its window and takes LEAST_SHARE; of equal ones the earlier."""
     sums = np.zeros(int(gap[-1]) + 1, np.int64)
     np.add.at(sums, gap, length)
-    of_window = window[np.searchsorted(gap, np.arange(len(sums)))]
+    of_window = window[np.flatnonzero(np.r_[True, gap[1:] != gap[:-1]])]
     # What is too small comes behind what is not.
     enough = np.flatnonzero(sums * LEAST_SHARE >= window_ps[of_window])
     enough = enough[np.lexsort((-sums[enough], of_window[enough]))]
@@ -187,10 +188,11 @@ class _Chain:
             self._calls[int(line)] = mine[events.start_ps[mine] >= reached]
 
     def _read_ops(self, profile: Profile) -> None:
-        ops = profile["ops"].filter(profile["ops"]["leaf"])
-        lane = integers(ops, "lane")
-        self._op_start = {int(x): integers(ops, "start_ps")[lane == x] for x in np.unique(lane)}
-        self._op_row = {int(x): np.flatnonzero(lane == x) for x in np.unique(lane)}
+        ops = leaves(profile)
+        lane, start = integers(ops, "lane"), integers(ops, "start_ps")
+        first, which = distinct(lane)
+        self._op_row = {int(lane[row]): np.flatnonzero(which == at) for at, row in enumerate(first.tolist())}
+        self._op_start = {one: start[rows] for one, rows in self._op_row.items()}
         self._op_event = integers(ops, "event")
         self._op_hlo = integers(ops, "hlo_op")
         self._op_run = integers(ops, "run")

@@ -17,7 +17,17 @@ import numpy as np
 
 from xprof_py.postprocess.analyses.evidence import sources_of_gaps
 from xprof_py.postprocess.join import intervals
-from xprof_py.postprocess.join.columns import Bool, Events, Int64, dictionary, distinct, encoded, integers, occurring
+from xprof_py.postprocess.join.columns import (
+    Bool,
+    Events,
+    Int64,
+    codes,
+    dictionary,
+    distinct,
+    in_order_of_rows,
+    integers,
+    occurring,
+)
 from xprof_py.postprocess.join.windows import cover_leaves
 from xprof_py.postprocess.match.endpoints import read_executions
 from xprof_py.postprocess.match.fleet_time import Theta, fleet_ps
@@ -81,7 +91,7 @@ def read_activity(profile: Profile) -> ProcessActivity:
     execution[executions.last] = execution[executions.first] = np.arange(len(executions.first))
     gaps = profile["gaps"]
     gap_lane, gap_start, gap_end, length = (integers(gaps, n) for n in ("lane", "start_ps", "end_ps", "length_ps"))
-    of_cause, causes = encoded(gaps, "cause")
+    of_cause, causes = codes(gaps["cause"])
     cause = np.array([CLASSES.index(name) for name in causes] or [0], np.int64)[of_cause]
     # Without collectives nobody waits for this process, and nobody asks.
     reasons, of_op, of_gap = _reasons(profile) if len(executions.first) else ((), code * 0 - 1, cause * 0 - 1)
@@ -121,15 +131,12 @@ def _reasons(profile: Profile) -> tuple[tuple[tuple[str, str], ...], Int64, Int6
         words = opcodes[opcode[op]] if where else events.names[name[row]]
         found.append(number.setdefault((words, where), len(number)))
     of_op = np.array(found or [-1], np.int64)[which] if len(hlo) else hlo
-    said, texts = encoded(profile["gaps"], "evidence")
-    source, sources = sources_of_gaps(profile)
-    first, which = distinct(said, source)
-    # Numbered in the order of the gaps.
-    of_pair = np.empty(len(first), np.int64)
-    for at in np.argsort(first, kind="stable").tolist():
-        pair = (texts[said[first[at]]], sources[source[first[at]]])
-        of_pair[at] = number.setdefault(pair, len(number))
-    return tuple(number), of_op, of_pair[which]
+    (evidence, texts), (source, sources) = codes(profile["gaps"]["evidence"]), sources_of_gaps(profile)
+    # Numbers are given in order of the gaps.
+    first, which = in_order_of_rows(evidence, source)
+    said = zip(evidence[first].tolist(), source[first].tolist(), strict=True)
+    of_pair = [number.setdefault((texts[words], sources[where]), len(number)) for words, where in said]
+    return tuple(number), of_op, np.array(of_pair, np.int64)[which]
 
 
 _Part = tuple[Int64, Int64, Int64, Int64, Int64, Int64]

@@ -24,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.hlo import kernel_names
 from xprof_py.postprocess.join import host_names, intervals
-from xprof_py.postprocess.join.columns import Events, Int64, among, distinct, integers
+from xprof_py.postprocess.join.columns import Events, Int64, among, dictionary, distinct, integers
 from xprof_py.postprocess.join.intervals import Intervals
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.schema import BUSY_CLASSES, Kind
@@ -58,7 +59,7 @@ _SCHEMA = pa.schema(
 
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile: a row for every step window with a run."""
-    steps = profile["steps"].to_pylist()
+    steps = profile["steps"].select(["name", "number", "phase"]).to_pylist()
     launches, runs = profile["launches"], profile["runs"]
     if not launches.num_rows or not runs.num_rows:
         return _SCHEMA.empty_table()
@@ -160,13 +161,13 @@ class _Calls:
     def dispatch_ps(self, steps: int) -> Int64:
         """Per step the time of the calls that made its launches, each call counted once."""
         events, profile = self.events, self._profile
-        leaves = profile["ops"].filter(profile["ops"]["leaf"])
+        ops = leaves(profile)
         waits = profile["device_waits"]
-        leaf_start, wait_start = integers(leaves, "start_ps"), integers(waits, "start_ps")
-        other_line = np.r_[events.line[integers(leaves, "event")], integers(waits, "line"), events.line[self._copying]]
+        leaf_start, wait_start = integers(ops, "start_ps"), integers(waits, "start_ps")
+        other_line = np.r_[events.line[integers(ops, "event")], integers(waits, "line"), events.line[self._copying]]
         other_start = np.r_[leaf_start, wait_start, events.start_ps[self._copying]]
         other_end = np.r_[
-            leaf_start + integers(leaves, "duration_ps"), integers(waits, "end_ps"), events.end_ps[self._copying]
+            leaf_start + integers(ops, "duration_ps"), integers(waits, "end_ps"), events.end_ps[self._copying]
         ]
         out = np.zeros(steps, np.int64)
         for line in np.unique(self._line).tolist():
@@ -209,13 +210,15 @@ def _most_launched(profile: Profile, launch_step: Int64, steps: int) -> list[tup
     for row in profile["program_functions"].to_pylist():
         if row["file"] is not None:
             places.setdefault(row["function"], set()).add(f"{row['file']}:{row['source_line']}")
-    table = profile["launches"].append_column("of", pa.array(launch_step)).filter(pa.array(launch_step >= 0))
-    counted = table.group_by(["of", "name"]).aggregate([("event", "count")])
+    of = np.flatnonzero(launch_step >= 0)
+    name_code, names = dictionary(profile["launches"], "name")
+    source = [places.get(host_names.function_name(name), set()) for name in names]
+    first, which = distinct(launch_step[of], name_code[of])
+    counted = (launch_step[of[first]], name_code[of[first]], np.bincount(which, minlength=len(first)))
     out: list[tuple[str, int, str]] = [("", 0, "")] * steps
-    for step, name, times in zip(*(counted[n].to_pylist() for n in ("of", "name", "event_count")), strict=True):
-        if (-times, name) < (-out[step][1], out[step][0]):
-            where = places.get(host_names.function_name(name), set())
-            out[step] = (name, times, next(iter(where)) if len(where) == 1 else "")
+    for step, code, times in zip(*(column.tolist() for column in counted), strict=True):
+        if (-times, names[code]) < (-out[step][1], out[step][0]):
+            out[step] = (names[code], times, next(iter(source[code])) if len(source[code]) == 1 else "")
     return out
 
 

@@ -21,7 +21,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from xprof_py.postprocess.analyses.top_ops import COPY, names_without_hlo, on_device_plane, step_of_ops
+from xprof_py.postprocess.analyses.leaves import leaves, step_of_leaves
+from xprof_py.postprocess.analyses.top_ops import COPY, names_without_hlo, on_device_plane
 from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
@@ -46,9 +47,9 @@ _NUMBER = re.compile(r"\.(\d+)$")
 
 def partial(profile: Profile) -> pa.Table:
     """Columns of _SCHEMA for one joined profile."""
-    ops = profile["ops"].filter(profile["ops"]["leaf"])
-    step = step_of_ops(profile, ops)
-    ops, step = ops.filter(pa.array(step >= 0)), step[step >= 0]
+    ops, step = leaves(profile), step_of_leaves(profile)
+    if (step < 0).any():
+        ops, step = ops.filter(pa.array(step >= 0)), step[step >= 0]
     if not ops.num_rows:
         return _SCHEMA.empty_table()
     instruction, names = _instructions(profile, ops)
@@ -60,21 +61,22 @@ def partial(profile: Profile) -> pa.Table:
 
     lane = integers(ops, "lane")
     first_of, cell_of = distinct(lane, identity, step)
-    cells = np.stack([lane[first_of], identity[first_of], step[first_of]], axis=1)
-    total = np.zeros(len(cells), np.int64)
+    total = np.zeros(len(first_of), np.int64)
     np.add.at(total, cell_of, length)
-    count = np.bincount(cell_of, minlength=len(cells))
+    count = np.bincount(cell_of, minlength=len(first_of))
     # Cells are sorted by lane, op and step, so a row's cells lie together.
-    first = np.flatnonzero(np.r_[True, (cells[1:, :2] != cells[:-1, :2]).any(axis=1)])
-    offsets = pa.array(np.r_[first, len(cells)], pa.int32())
-    described = [identities[i] for i in cells[first, 1]]
+    lane, identity, step = lane[first_of], identity[first_of], step[first_of]
+    first = np.flatnonzero(np.r_[True, (lane[1:] != lane[:-1]) | (identity[1:] != identity[:-1])])
+    offsets = pa.array(np.r_[first, len(first_of)], pa.int32())
+    lane, identity = lane[first], identity[first]
+    described = [identities[i] for i in identity]
     return pa.table(
         {
             "host": pa.repeat(pa.scalar(profile.host), len(first)),
-            "lane": pa.array(cells[first, 0], pa.int32()),
+            "lane": pa.array(lane, pa.int32()),
             **{name: [row[at] for row in described] for at, name in enumerate((*TEXTS, "rank", "op"))},
-            "class": [classes[most[i]] for i in cells[first, 1]],
-            "steps": pa.ListArray.from_arrays(offsets, pa.array(cells[:, 2], pa.int32())),
+            "class": [classes[most[i]] for i in identity],
+            "steps": pa.ListArray.from_arrays(offsets, pa.array(step, pa.int32())),
             "total_ps": pa.ListArray.from_arrays(offsets, pa.array(total)),
             "count": pa.ListArray.from_arrays(offsets, pa.array(count, pa.int32())),
         },

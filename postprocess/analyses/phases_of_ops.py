@@ -23,7 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.join.columns import Int64, dictionary, integers
+from xprof_py.postprocess.analyses.leaves import leaves
+from xprof_py.postprocess.analyses.top_ops import phase_of_leaves
+from xprof_py.postprocess.join.columns import Int64, Integers, dictionary, distinct, integers, occurring
 from xprof_py.postprocess.profile import Profile
 
 PHASES = ("forward", "backward", "remat", "optimizer")
@@ -40,26 +42,26 @@ _NO_VALUE = frozenset({"parameter", "constant"})
 
 def partial(profile: Profile) -> pa.Table:
     """KEYS, total_ps, count of one joined profile; `op_phase` is null where unknown, `phase` where no step is known."""
-    ops = profile["ops"].filter(profile["ops"]["leaf"])
-    hlo_op, run = integers(ops, "hlo_op"), integers(ops, "run")
-    in_program = (hlo_op >= 0) & (run >= 0)
-    ops, hlo_op, run = ops.filter(pa.array(in_program)), hlo_op[in_program], run[in_program]
-    if not ops.num_rows:
+    ops = leaves(profile)
+    in_program = np.flatnonzero((integers(ops, "hlo_op") >= 0) & (integers(ops, "run") >= 0))
+    if not len(in_program):
         return _SCHEMA.empty_table()
-    of_instruction = phase_codes(profile, np.unique(integers(profile["hlo_ops"], "program")[hlo_op]))
-    names = pa.array([None, *PHASES], pa.string())
-    step = profile["runs"]["step"].take(pa.array(run))
-    steps = profile["steps"]
-    table = pa.table(
-        {
-            "op_phase": names.take(pa.array(of_instruction[hlo_op])),
-            "class": ops["class"].cast(pa.string()),
-            "phase": steps["phase"].take(step) if steps.num_rows else pa.nulls(ops.num_rows, pa.string()),
-            "total_ps": pc.add(ops["duration_ps"], ops["open_ps"]),
-            "count": pa.repeat(pa.scalar(1, pa.int64()), ops.num_rows),
-        }
-    ).cast(_SCHEMA)
-    return merge(table, None)
+    hlo_op = integers(ops, "hlo_op")[in_program]
+    executed = occurring(hlo_op, profile["hlo_ops"].num_rows)
+    of_instruction = phase_codes(profile, np.unique(integers(profile["hlo_ops"], "program")[executed]))
+    class_code, classes = dictionary(ops, "class")
+    phase_code, phases = phase_of_leaves(profile)
+    codes: tuple[Integers, ...] = (of_instruction[hlo_op], class_code[in_program], phase_code[in_program])
+    first, group = distinct(*codes)
+    total_ps = np.zeros(len(first), np.int64)
+    np.add.at(total_ps, group, (integers(ops, "duration_ps") + integers(ops, "open_ps"))[in_program])
+    texts: tuple[Sequence[str | None], ...] = ([None, *PHASES], classes, [phase or None for phase in phases])
+    named = {
+        key: [words[code] for code in column[first].tolist()]
+        for key, column, words in zip(KEYS, codes, texts, strict=True)
+    }
+    count = np.bincount(group, minlength=len(first))
+    return merge(pa.table({**named, "total_ps": total_ps, "count": count}, schema=_SCHEMA), None)
 
 
 def merge(a: pa.Table, b: pa.Table | None) -> pa.Table:

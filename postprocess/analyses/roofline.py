@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xprof_py.postprocess.analyses.top_ops import KEYS, Instructions, phase_of
+from xprof_py.postprocess.analyses.leaves import leaves
+from xprof_py.postprocess.analyses.top_ops import KEYS, Instructions, phase_of_leaves
 from xprof_py.postprocess.hlo.peaks import Peaks, ideal_ps, ideal_times_ps, peaks_of
 from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
@@ -163,14 +164,10 @@ class Executions:
 
 def executions(profile: Profile) -> list[Executions]:
     """The leaves with HLO of a joined profile, added up; own event and the part that it stayed open."""
-    ops = profile["ops"].filter(profile["ops"]["leaf"])
-    ops = ops.filter(pc.is_valid(ops["hlo_op"]))
-    if not ops.num_rows:
-        return []
+    ops = leaves(profile)
     class_code, classes = dictionary(ops, "class")
-    phase_code, phases = phase_of(profile, ops)
-    lane = integers(ops, "lane")
-    parts = (integers(ops, "hlo_op"), phase_code.astype(np.int64), class_code.astype(np.int64), lane)
+    phase_code, phases = phase_of_leaves(profile)
+    parts = (integers(ops, "hlo_op"), phase_code, class_code, integers(ops, "lane"))
     first, group = distinct(*parts)
     found = np.stack([part[first] for part in parts], axis=1)
     total_ps = np.zeros(len(found), np.int64)
@@ -179,6 +176,7 @@ def executions(profile: Profile) -> list[Executions]:
     return [
         Executions(hlo_op, phases[phase], classes[code], on, int(count[i]), int(total_ps[i]))
         for i, (hlo_op, phase, code, on) in enumerate(found.tolist())
+        if hlo_op >= 0
     ]
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.leaves import leaves
 from xprof_py.postprocess.hlo.peaks import peaks_of
 from xprof_py.postprocess.join.columns import distinct, integers
 from xprof_py.postprocess.join.device_ops import NO_DEVICE
@@ -52,8 +53,8 @@ def partial(profile: Profile) -> pa.Table:
     """
     sums: dict[tuple[str, str, str, int], Counter[str]] = {}
 
-    def add(step: int, matmul_type: str = "", peak: int = 0, **amounts: int) -> None:
-        sums.setdefault((names[step], phases[step], matmul_type, peak), Counter()).update(amounts)
+    def of(step: int) -> Counter[str]:
+        return sums.setdefault((names[step], phases[step], "", 0), Counter())
 
     steps = profile["steps"]
     names, phases = steps["name"].to_pylist(), steps["phase"].to_pylist()
@@ -65,13 +66,18 @@ def partial(profile: Profile) -> pa.Table:
     for step, (parent, tokens, model_flops) in enumerate(zip(*columns, strict=True)):
         if parent is not None:
             continue
-        add(step, steps=1)
+        found = of(step)
+        found["steps"] += 1
         if tokens is not None:
-            add(step, tokens=tokens, tokens_known=1)
+            found["tokens"] += tokens
+            found["tokens_known"] += 1
         if model_flops is not None:
-            add(step, model_flops=model_flops, model_flops_known=1)
+            found["model_flops"] += model_flops
+            found["model_flops_known"] += 1
         elif tokens is not None and per_token is not None:
-            add(step, model_flops=round(tokens * per_token), model_flops_known=1, per_token=1)
+            found["model_flops"] += round(tokens * per_token)
+            found["model_flops_known"] += 1
+            found["per_token"] += 1
     devices = profile["lanes"]["device"].to_pylist()
     windows = profile["windows"].filter(pc.equal(profile["windows"]["kind"], "step"))
     of_step, lane, start, end = (integers(windows, name) for name in ("step", "lane", "start_ps", "end_ps"))
@@ -80,17 +86,19 @@ def partial(profile: Profile) -> pa.Table:
     device_ps = np.zeros(len(names), np.int64)
     np.add.at(device_ps, of_step[timed], (end - start)[timed])
     for step in np.unique(of_step[timed]).tolist():
-        add(step, device_ps=int(device_ps[step]))
+        of(step)["device_ps"] += int(device_ps[step])
     costs = {row["program"]: row for row in profile["program_costs"].to_pylist()}
     run_step, run_program = integers(profile["runs"], "step"), integers(profile["runs"], "program")
     first, kind = distinct(run_step, run_program)
     # Flops of a program times its runs leave 64 bits: these are Python's integers.
-    for at, runs in zip(first.tolist(), np.bincount(kind, minlength=len(first)).tolist(), strict=True):
-        if run_step[at] >= 0:
-            cost = costs.get(int(run_program[at]))
-            known = cost is not None and not cost["unknown_flops_ops"]
-            flops = cost["flops"] * runs if known and cost is not None else 0
-            add(int(run_step[at]), runs=runs, runs_known=runs if known else 0, hlo_flops=flops)
+    counted = run_step[first], run_program[first], np.bincount(kind, minlength=len(first))
+    for step, program, runs in zip(*(column.tolist() for column in counted), strict=True):
+        if step >= 0:
+            found, cost = of(step), costs.get(program)
+            found["runs"] += runs
+            if cost is not None and not cost["unknown_flops_ops"]:
+                found["runs_known"] += runs
+                found["hlo_flops"] += cost["flops"] * runs
     for key, flops in _matmuls(profile, devices, list(zip(names, phases, strict=True))).items():
         sums.setdefault(key, Counter()).update(matmul_flops=flops)
     rows = [
@@ -110,7 +118,7 @@ def _matmuls(
 
     ``steps``: name and phase of each.
     """
-    ops = profile["ops"].filter(profile["ops"]["leaf"])
+    ops = leaves(profile)
     run, hlo_op, lane = (integers(ops, name) for name in ("run", "hlo_op", "lane"))
     step_of_run = integers(profile["runs"], "step")
     costs = {row["op"]: row for row in profile["hlo_costs"].to_pylist() if row["matmul_flops"]}

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xprof_py.postprocess.analyses.leaves import leaves, step_of_leaves
 from xprof_py.postprocess.join.columns import Int64, dictionary, distinct, integers
 from xprof_py.postprocess.profile import Profile
 
@@ -23,12 +24,12 @@ COPY = "copy to the device"
 
 def partial(profile: Profile) -> pa.Table:
     """KEYS, total_ps, count, longest_ps of one joined profile; `phase` is "" outside steps."""
-    ops = profile["ops"].filter(profile["ops"]["leaf"])
+    ops = leaves(profile)
     hlo_op = integers(ops, "hlo_op")
     total = integers(ops, "duration_ps") + integers(ops, "open_ps")
     class_code, classes = dictionary(ops, "class")
     name_code, names = names_without_hlo(profile, ops)
-    phase_code, phases = phase_of(profile, ops)
+    phase_code, phases = phase_of_leaves(profile)
     # One key per instruction; ops without HLO are told apart by their names, copies are all one.
     is_copy = (integers(ops, "run") < 0) & ~on_device_plane(profile, ops)
     nameless = np.where(is_copy, -1, -2 - name_code)
@@ -71,32 +72,12 @@ def on_device_plane(profile: Profile, ops: pa.Table) -> npt.NDArray[np.bool_]:
     return named[integers(ops, "lane")]
 
 
-def phase_of(profile: Profile, ops: pa.Table) -> tuple[Int64, list[str]]:
-    """(code per op, phases): that of the op's step."""
+def phase_of_leaves(profile: Profile) -> tuple[Int64, list[str]]:
+    """(code per leaf, phases): that of its step."""
     phases = ["", *sorted(set(profile["steps"]["phase"].to_pylist()))]
     of_step = np.array([phases.index(p) for p in profile["steps"]["phase"].to_pylist()] or [0], np.int64)
-    step = step_of_ops(profile, ops)
+    step = step_of_leaves(profile)
     return np.where(step >= 0, of_step[np.maximum(step, 0)], 0), phases
-
-
-def step_of_ops(profile: Profile, ops: pa.Table) -> Int64:
-    """Per row of ``ops`` its step, -1 without: that of its run, or for a copy of the window that it starts in."""
-    run = integers(ops, "run")
-    run_step = integers(profile["runs"], "step")
-    step = np.where(run >= 0, run_step[np.maximum(run, 0)] if len(run_step) else -1, -1)
-    table = profile["windows"]
-    table = table.filter(pc.and_(pc.equal(table["kind"], "step"), pc.less(table["start_ps"], table["end_ps"])))
-    lane_of, step_of, low, high = (integers(table, name) for name in ("lane", "step", "start_ps", "end_ps"))
-    lane, start = integers(ops, "lane"), integers(ops, "start_ps")
-    for one in np.unique(lane[run < 0]).tolist():
-        # Windows of one lane are disjoint and in order of time.
-        mine = np.flatnonzero(lane_of == one)
-        copies = np.flatnonzero((run < 0) & (lane == one))
-        place = np.searchsorted(high[mine], start[copies], side="right")
-        inside = place < len(mine)
-        inside[inside] = low[mine[place[inside]]] <= start[copies[inside]]
-        step[copies[inside]] = step_of[mine[place[inside]]]
-    return np.asarray(step, np.int64)
 
 
 class Instructions:

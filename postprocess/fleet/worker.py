@@ -41,4 +41,6 @@ if __name__ == "__main__":
     # There are as many workers as cores: threads within them would only wait for one another.
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    # As in cli/analyze.py.
+    pa.set_memory_pool(pa.system_memory_pool())
     serve(Connection(int(sys.argv[1])))

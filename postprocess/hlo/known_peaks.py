@@ -84,7 +84,8 @@ def _has_cpu_ops(profile: Profile) -> bool:
         return False
     for chunk in profile["args"]["key"].chunks:
         code = chunk.dictionary.index("hlo_op").as_py()
-        if code >= 0 and pc.any(pc.equal(chunk.indices, code)).as_py():
+        # In the column's own type: for another one Arrow would copy the whole column first.
+        if code >= 0 and pc.any(pc.equal(chunk.indices, pa.scalar(code, chunk.indices.type))).as_py():
             return True
     return False
 

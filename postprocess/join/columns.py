@@ -66,9 +66,9 @@ def dictionary(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
     return np.asarray(column.indices.to_numpy(zero_copy_only=False), dtype=np.int32), column.dictionary.to_pylist()
 
 
-def encoded(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
-    """Column ``name`` of texts as (codes, texts): as ``dictionary``, of a column that is not one in its table."""
-    return dictionary(pa.table({name: table[name].dictionary_encode()}), name)
+def codes(column: pa.ChunkedArray) -> tuple[Int32, list[str]]:
+    """A column of texts as (codes, texts): row i says ``texts[codes[i]]``."""
+    return dictionary(pa.table({"": column.dictionary_encode()}), "")
 
 
 def among(rows: Int64, known: Int64) -> Bool:
@@ -102,6 +102,15 @@ def distinct(*columns: Integers) -> tuple[Int64, Int64]:
     firsts = [column[head] for column in columns]
     first, group = _numbered(firsts) or _sorted(firsts)
     return head[first], np.repeat(group, np.diff(np.append(head, len(columns[0]))))
+
+
+def in_order_of_rows(*columns: Integers) -> tuple[Int64, Int64]:
+    """The same in the order in which the combinations come first."""
+    first, group = distinct(*columns)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[group]
 
 
 _PLACES_PER_ROW = 4
@@ -246,6 +255,7 @@ class Events:
         self._key_count = len(keys)
         self._texts = profile["texts"]["text"]
         self._having: dict[str, tuple[Int64, Int64]] = {}
+        self._rows_by_count: dict[int, Int64] = {}
 
     def index(self) -> None:
         """Make what finding rows by name and arguments by key needs; else that is made when first asked for."""
@@ -275,16 +285,23 @@ class Events:
             if len(rows) and not (rows[1:] > rows[:-1]).all():
                 rows, first = np.unique(rows, return_index=True)
                 args = args[first]
-            self._having[key] = (rows, self._arg_value[args])
+            # Ops all have the same arguments: their rows are kept once.
+            alike = self._rows_by_count.setdefault(len(rows), rows)
+            self._having[key] = (alike if np.array_equal(alike, rows) else rows, self._arg_value[args])
         return self._having[key]
+
+    def forget(self) -> None:
+        """Give back the memory of what ``having`` found; who asks again has it looked up again."""
+        self._having.clear()
+        self._rows_by_count.clear()
 
     def argument_of(self, key: str, rows: Int64) -> tuple[Bool, Int64]:
         """(present, value) of argument ``key`` for each of ``rows``; 0 where it is absent."""
         known, values = self.having(key)
         if not len(known):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        if len(known) == len(rows) and np.array_equal(known, rows):
-            # Ops all have the same arguments, and are asked for by one of them.
+        if known is rows or (len(known) == len(rows) and np.array_equal(known, rows)):
+            # Ops are asked for by one of their arguments.
             return np.ones(len(rows), np.bool_), values.copy()
         if _PLACES_PER_ROW * len(rows) > self.count and (rows >= 0).all():
             place_of = np.full(self.count, -1, np.int32)
@@ -294,7 +311,9 @@ class Events:
         else:
             place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
             present = known[place] == rows
-        return present, np.where(present, values[place], 0)
+        value = values[place]
+        value[~present] = 0
+        return present, value
 
     def argument(self, key: str) -> tuple[Bool, Int64]:
         """(present, value) per event. Nine bytes for every event there is: ``having`` and ``argument_of`` take less."""

@@ -91,11 +91,12 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
     """Ops, lanes and runs of the CPU devices of ``profile`` (tables events, args, programs and the HLO tables)."""
     rows, op_text = events.having("hlo_op")
     has_run, run_id = events.argument_of("run_id", rows)
-    rows, op_text, run_id = rows[has_run], op_text[has_run], run_id[has_run]
+    if not has_run.all():
+        rows, op_text, run_id = rows[has_run], op_text[has_run], run_id[has_run]
     ordinal = events.argument_of("device_ordinal", rows)[1]
     # Every device that is named at all has a lane, so that one without work shows as idle and not as absent.
-    lanes = np.unique(ordinal).tolist()
-    lane = np.searchsorted(np.array(lanes, np.int64), ordinal) if lanes else ordinal
+    first, lane = distinct(ordinal)
+    lanes = ordinal[first].tolist()
     program_id = events.argument_of("program_id", rows)[1]
     program = row_of(integers(profile["programs"], "program_id"), program_id)
     hlo_op = _instruction_of(profile, events, program, op_text)
@@ -124,7 +125,7 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
     ops = DeviceOps(
         lanes=lanes,
         event=rows,
-        lane=lane.astype(np.int64),
+        lane=lane,
         run=run,
         hlo_op=hlo_op,
         class_code=class_code,
@@ -146,8 +147,15 @@ def read_ops(profile: Profile, events: Events) -> DeviceOps:
     bare = run_end[ops.run] == np.iinfo(np.int64).min
     np.maximum.at(run_end, ops.run[bare], ops.open_end_ps[bare])
     ops.run_end_ps = run_end
-    ops.take(np.lexsort((ops.start_ps, ops.lane)))
+    if not _in_order(ops.lane, ops.start_ps):
+        ops.take(np.lexsort((ops.start_ps, ops.lane)))
     return ops
+
+
+def _in_order(lane: Int64, start_ps: Int64) -> bool:
+    """Whether rows are by lane, each lane's by start."""
+    same = lane[1:] == lane[:-1]
+    return bool(((lane[1:] > lane[:-1]) | (same & (start_ps[1:] >= start_ps[:-1]))).all())
 
 
 def row_of(keys: Int64, wanted: Int64) -> Int64:
@@ -157,10 +165,9 @@ def row_of(keys: Int64, wanted: Int64) -> Int64:
     low, high = int(keys.min()), int(keys.max())
     if high - low < 4 * (len(keys) + len(wanted)):
         # Ids are counted on: each has a place. Of keys that are written to one place the last one stays.
-        row = np.full(high - low + 1, -1, np.int64)
+        row = np.full(high - low + 2, -1, np.int64)
         row[keys - low] = np.arange(len(keys))
-        inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, row[np.where(inside, wanted - low, 0)], -1)
+        return row[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
     order = np.argsort(keys, kind="stable")
     place = np.searchsorted(keys[order], wanted, side="right") - 1
     found = (place >= 0) & (keys[order][np.maximum(place, 0)] == wanted)
@@ -169,8 +176,8 @@ def row_of(keys: Int64, wanted: Int64) -> Int64:
 
 def _instruction_of(profile: Profile, events: Events, program: Int64, op_text: Int64) -> Int64:
     """Row of hlo_ops per event, joined by (program, hlo_op); -1 where the program's HLO does not hold it."""
-    texts, text_row = np.unique(op_text, return_inverse=True)
-    return instruction_rows(profile, program, [events.text_of(int(t)) for t in texts], text_row.reshape(-1))
+    first, text = distinct(op_text)
+    return instruction_rows(profile, program, [events.text_of(row) for row in op_text[first].tolist()], text)
 
 
 def instruction_rows(profile: Profile, program: Int64, names: list[str], name: Int64) -> Int64:
@@ -180,11 +187,14 @@ def instruction_rows(profile: Profile, program: Int64, names: list[str], name: I
         return np.full(len(name), -1, np.int64)
     hlo_name, hlo_names = dictionary(hlo, "name")
     code_of = {text: code for code, text in enumerate(hlo_names)}
-    code = np.array([code_of.get(text, -1) for text in names] or [-1], np.int64)[name]
+    # Few instructions execute often.
+    first, which = distinct(program, name)
+    of = program[first]
+    code = np.array([code_of.get(text, -1) for text in names] or [-1], np.int64)[name[first]]
     width = len(hlo_names) + 1
     keys = integers(hlo, "program") * width + hlo_name
-    found = row_of(keys, program * width + code)
-    return np.where((program >= 0) & (code >= 0), found, -1)
+    found = np.where((of >= 0) & (code >= 0), row_of(keys, of * width + code), -1)
+    return np.asarray(found[which], np.int64)
 
 
 def containers_without_ops_are_leaves(profile: Profile, ops: DeviceOps, container: Bool) -> None:

@@ -71,21 +71,29 @@ class Gaps:
     @staticmethod
     def together(parts: list[Gaps]) -> Gaps:
         """All rows of ``parts``, which are not none, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
         return Gaps(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Gaps)))
 
     def take(self, rows: Int64) -> Gaps:
         """These rows."""
         return Gaps(*(getattr(self, field.name)[rows] for field in fields(Gaps)))
 
-    def in_order(self) -> Gaps:
-        """By start, then cause, then its step."""
-        order = np.argsort(self.start_ps, kind="stable")
-        same = self.start_ps[order][1:] == self.start_ps[order][:-1]
+    @staticmethod
+    def in_order(parts: list[Gaps]) -> Gaps:
+        """All rows of ``parts`` by start, then cause, then its step."""
+        start, cause, step = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("start_ps", "cause", "cause_step")
+        )
+        order = np.argsort(start, kind="stable")
+        start = start[order]
+        same = start[1:] == start[:-1]
         # Few pieces begin together: only these are put in order by what else they are.
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
         rows = order[tied]
-        order[tied] = rows[np.lexsort((self.cause_step[rows], self.cause[rows], self.start_ps[rows]))]
-        return self.take(order)
+        order[tied] = rows[np.lexsort((step[rows], cause[rows], start[tied]))]
+        # Column by column: all of them in a row once more would be most of the memory that gaps need.
+        return Gaps(*(np.concatenate([getattr(part, field.name) for part in parts])[order] for field in fields(Gaps)))
 
     def in_windows(self, rows: Int64, end_ps: Int64) -> Gaps:
         """The same with the window that each lies in, of the windows ``rows`` that tile the lane up to ``end_ps``."""
@@ -140,7 +148,8 @@ class GapCauses:
         known = (ends.thread >= 0) & ~ends.within_run
         late_to = np.where(known, np.minimum(end, np.maximum(start, ends.launch_end_ps)), start)
         late = np.flatnonzero(late_to > start)
-        since, woke = self._since(ends.thread[late], late_to[late], np.sort(work_ends_ps))
+        # What is nearly in order is sorted by merging in no time.
+        since, woke = self._since(ends.thread[late], late_to[late], np.sort(work_ends_ps, kind="stable"))
         served = np.where(woke, np.clip(since, start[late], late_to[late]), start[late])
         unnamed = np.flatnonzero((ends.thread < 0) & ~ends.within_run)
         within = np.flatnonzero(ends.within_run)
@@ -157,14 +166,14 @@ class GapCauses:
         # In the windows of steps only what was done since the first of them counts.
         since = np.where((since < first_window_ps) & (low >= first_window_ps), first_window_ps, since)
         parts.append(self._shared(low, high, since, late_to[gap], ends.thread[gap], ends.launch[gap], ends.method[gap]))
-        return Gaps.together(parts).in_order()
+        return Gaps.in_order(parts)
 
     def on_threads(self, start_ps: Int64, end_ps: Int64, thread: Int64) -> Gaps:
         """All of each [start, end) by what a thread did in it: a host without a device."""
         none = np.full(len(start_ps), -1, np.int64)
-        return self._shared(
-            start_ps, end_ps, start_ps, end_ps, thread, none, np.zeros(len(start_ps), np.int64)
-        ).in_order()
+        return Gaps.in_order(
+            [self._shared(start_ps, end_ps, start_ps, end_ps, thread, none, np.zeros(len(start_ps), np.int64))]
+        )
 
     def outside(self, start_ps: Int64, end_ps: Int64) -> Gaps:
         """All of each [start, end) unknown: outside the steps of a host without a device."""
@@ -295,6 +304,8 @@ def _cut(start: Int64, end: Int64, cuts: Int64) -> tuple[Int64, Int64, Int64]:
     start, end = start[which], end[which]
     first = np.searchsorted(cuts, start, side="right")
     count = np.maximum(np.searchsorted(cuts, end, side="left") - first, 0) + 1
+    if (count == 1).all():
+        return which, start, end
     owner = np.repeat(np.arange(len(which)), count)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     cut = np.concatenate((cuts, [0]))

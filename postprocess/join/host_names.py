@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 from xprof_py.postprocess.hlo import kernel_names
 
@@ -236,11 +237,13 @@ def frame_cause(file: str, function: str) -> Evidence:
     return named_cause(outer[-1] if own in _PROTOCOL and outer else own)
 
 
+@lru_cache(maxsize=4096)
 def function_name(text: str) -> str:
     """``jit(train_step)``, as jax.monitoring names what it lowers and compiles, as ``train_step``."""
     return re.sub(r"^(?:p?jit|pmap)\((.*)\)$", r"\1", text)
 
 
+@lru_cache(maxsize=4096)
 def module_key(name: str) -> str:
     """One key for a function's name and for the module that XLA makes of it: ``<lambda>`` and ``jit__lambda``."""
     stem = re.sub(r"^(jit|pmap)_", "", name)

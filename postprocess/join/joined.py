@@ -125,6 +125,8 @@ class _Join:
                 drained_start=self._first_compiled_here(self.program_key),
             )
         )
+        # What follows asks for few arguments; those of all ops take as much memory as the ops.
+        self.events.forget()
         self.run_step, self.run_nested = self._run_steps()
         if self.planes.ops.lanes and not (self.run_step >= 0).any():
             self._take_steps_line()

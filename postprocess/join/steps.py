@@ -141,13 +141,13 @@ def read_steps(events: Events, thread_of_line: Int64, marked_again: MarkedAgain 
     rows, thread, parent = rows[order], thread[order], parent[order]
     parent = np.where(parent >= 0, rank[parent], -1) if len(rows) else parent
     names = [events.names[code] for code in events.name[rows].tolist()]
-    numbers = [int(n) for n in events.argument_of("step_num", rows)[1]]
+    numbers: list[int] = events.argument_of("step_num", rows)[1].tolist()
     return Steps(
         event=rows,
         thread=thread,
         start_ps=events.start_ps[rows],
         end_ps=events.end_ps[rows],
-        open=[bool(d < 0) for d in events.duration_ps[rows]],
+        open=(events.duration_ps[rows] < 0).tolist(),
         name=names,
         number=numbers,
         occurrence=occurrences(names, numbers),

@@ -253,7 +253,11 @@ def _step_counts(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
             told.add((key, host))
             missing.append({"step": key[1], "name": key[0], "host": host, "why": reason})
     order = ("unmeasured", "partial", "warmup", "outlier", "steady")
-    counts = Counter(next(p for p in order if p in found) for found in phase_of.values())
+    # Steps have few sets of phases, most of one.
+    sets = Counter(map(frozenset, phase_of.values()))
+    counts: Counter[str] = Counter()
+    for found, steps_of in sets.items():
+        counts[next(p for p in order if p in found)] += steps_of
     return {
         "count": len(phase_of),
         "phases": {p: counts.get(p, 0) for p in ("warmup", "steady", "outlier", "partial", "unmeasured")},

@@ -70,6 +70,27 @@ def test_an_argument_has_the_first_of_its_values(events: list[tuple[str, list[tu
         assert list(zip(present.tolist(), value.tolist(), strict=True)) == expected
 
 
+def test_a_few_rows_of_many_events_are_found_as_many_are() -> None:
+    events = [("end: f" if row in (3, 60) else "f", [("a", row)] if row % 2 else []) for row in range(64)]
+    columns = Events(profile_of(events))
+    assert columns.rows_named("end: f").tolist() == [3, 60]
+    assert columns.rows_named("f").tolist() == [row for row in range(64) if row not in (3, 60)]
+    for asked in (np.array([61, 2, 3]), np.arange(64)[::-1]):
+        present, value = columns.argument_of("a", asked)
+        assert present.tolist() == [bool(row % 2) for row in asked]
+        assert value.tolist() == [row if row % 2 else 0 for row in asked]
+
+
+def test_what_was_forgotten_is_found_again_and_equal_rows_are_kept_once() -> None:
+    columns = Events(profile_of([("f", [("a", 1), ("b", 2)]), ("f", []), ("g", [("b", 4), ("a", 3)])]))
+    before = columns.having("a")
+    assert columns.having("b")[0] is before[0]
+    columns.forget()
+    again = columns.having("a")
+    assert again[0] is not before[0]
+    assert [column.tolist() for column in again] == [column.tolist() for column in before] == [[0, 2], [1, 3]]
+
+
 def test_an_open_event_lasts_to_the_end_of_the_capture() -> None:
     assert Events(profile_of([("f", []), ("f", []), ("f", [])])).end_ps[np.arange(3)].tolist() == [1, 2, 100]
 

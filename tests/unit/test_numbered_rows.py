@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xprof_py.postprocess.join import columns
-from xprof_py.postprocess.join.columns import distinct
+from xprof_py.postprocess.join.columns import distinct, in_order_of_rows
 from xprof_py.postprocess.join.device_ops import row_of
 from xprof_py.postprocess.join.gaps import Gaps
 
@@ -42,10 +42,21 @@ def test_the_row_of_a_key_is_its_last_one(keys: list[int], wanted: list[int]) ->
     assert found.tolist() == [last.get(one, -1) for one in wanted]
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(-1, 2)), max_size=25))
-def test_pieces_of_gaps_are_in_order_of_start_cause_and_step(rows: list[tuple[int, int, int]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(-1, 2)), max_size=25), st.integers(0, 25))
+def test_pieces_of_gaps_are_in_order_of_start_cause_and_step(rows: list[tuple[int, int, int]], cut: int) -> None:
     start, cause, step = (np.array([row[at] for row in rows], np.int64) for at in range(3))
     number = np.arange(len(rows))
     pieces = Gaps(start, start + 1, cause, step, number, number, number, number, number, number, number)
     ordered = sorted(range(len(rows)), key=lambda row: (*rows[row], row))
-    assert pieces.in_order().launch.tolist() == ordered
+    parts = [pieces.take(number[:cut]), pieces.take(number[cut:])]
+    assert Gaps.in_order(parts).launch.tolist() == ordered
+
+
+@given(st.lists(st.tuples(FAR | st.integers(-3, 3), st.integers(0, 2)), max_size=20))
+def test_combinations_in_order_of_rows_are_numbered_as_they_come(rows: list[tuple[int, int]]) -> None:
+    number: dict[tuple[int, int], int] = {}
+    wanted = [number.setdefault(row, len(number)) for row in rows]
+    columns = [np.array([row[at] for row in rows], np.int64) for at in range(2)]
+    first, group = in_order_of_rows(*columns)
+    assert group.tolist() == wanted
+    assert [rows[at] for at in first.tolist()] == list(number)

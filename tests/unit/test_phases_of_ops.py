@@ -86,6 +86,7 @@ class Program:
                 "duration_ps": list(times.values()),
                 "join": ["stated"] * len(executed),
                 "open_ps": [7] * len(executed),
+                "stated_op": [None] * len(executed),
             },
         }
         bare = Profile("host0", 0, 0, 10**9)

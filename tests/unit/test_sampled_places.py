@@ -14,6 +14,7 @@ from conformance.case_text import parse_case
 from conformance.profile_tables import profile_of
 from xprof_py.collectors import gc_pauses
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.analyses.evidence import partial as evidence_of_gaps
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.join.host_names import Evidence, frame_cause
 from xprof_py.postprocess.join.samples import Samples, Stacks, is_users
@@ -225,3 +226,28 @@ expect lane host
     gaps = join_profile(seen.with_tables(events=schema.table("events", columns)))["gaps"].to_pylist()
     found = {(row["cause"], row["evidence"]): row["length_ps"] // 10**9 for row in gaps}
     assert found == {("input", "crops.py:41 cut"): 40, ("unknown", "train"): 20}
+
+
+def test_stacks_of_one_place_are_one_row_of_evidence() -> None:
+    """Two steps at one line of the user's, by two stacks that differ in what the line called."""
+    text = """
+title: made up
+unit ms
+capture 0..60
+needs shard
+
+thread main
+  step 0 0..30
+  step 1 30..60
+  sample 10 on /usr/lib/python3.11/gzip.py:3:read crops.py:41:cut train.py:9:main
+  sample 40 on /usr/lib/python3.11/json/decoder.py:4:decode crops.py:41:cut train.py:9:main
+
+expect lane host
+  head 0..0
+  step 0 0..30 : ?
+  step 1 30..60 : ?
+"""
+    joined = join_profile(profile_of(parse_case(text, "made up"), "shard"))
+    assert len(set(joined["gaps"]["stack"].to_pylist()) - {None}) == 2
+    rows = [row for row in evidence_of_gaps(joined).to_pylist() if row["sampled"]]
+    assert [(row["evidence"], row["source"], row["pieces"]) for row in rows] == [("crops.py:41 cut", "crops.py:41", 2)]

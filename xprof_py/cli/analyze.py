@@ -118,6 +118,10 @@ def analyze(
 
     # Before numpy and Arrow are imported, which takes as long as decoding a large file.
     begun = None if resume or scheduler is not None else begun_xspace.begin(paths, workers)
+    import pyarrow as pa
+
+    # numpy and Arrow take turns: from one allocator each uses what the other gave back.
+    pa.set_memory_pool(pa.system_memory_pool())
     from xprof_py.postprocess.fleet import analysis
     from xprof_py.postprocess.readers.remote import is_url
     from xprof_py.postprocess.readers.sources import find_sources, size_of
