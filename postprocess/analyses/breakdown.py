@@ -79,16 +79,20 @@ def shares(merged: pa.Table, phases: tuple[str, ...]) -> dict[str, dict[str, flo
     }
 
 
-def step_times_ps(step_classes: pa.Table, phases: tuple[str, ...]) -> list[int]:
+def step_times_ps(step_classes: pa.Table, phases: tuple[str, ...], step_name: str | None = None) -> list[int]:
     """The time in ps of every step of these phases: over all lanes of a host, then the mean over its hosts.
 
-    ``step_classes``: what finish returns. Hosts are each on their own clock; the mean is rounded down.
+    ``step_classes``: what finish returns, with all steps of its hosts: a step begins where the one before it ended,
+    of whatever name and phase that is. ``step_name``: the times of the steps of that name alone. Hosts are each on
+    their own clock; the mean is rounded down.
     """
     table = step_classes.filter(pc.equal(step_classes["kind"], "step"))
     lane, start, window_ps = (integers(table, name) for name in ("lane", "start_ps", "window_ps"))
     first, step = in_order_of_rows(codes(table["name"])[0], integers(table, "number"), integers(table, "occurrence"))
     host, hosts = codes(table["host"])
     counts = np.asarray(pc.is_in(table["phase"], pa.array(phases)).to_numpy(), np.bool_)
+    if step_name is not None:
+        counts = counts & np.asarray(pc.equal(table["name"], step_name).to_numpy(), np.bool_)
     summed, measured_by = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
     for one in range(len(hosts)):
         mine = np.flatnonzero(host == one)

@@ -177,11 +177,12 @@ def rows_of(run: RunFolder, result: Analysis) -> pa.Table:
     for host in sorted(result.summary["hosts"], key=lambda h: h["host"]):
         of_host = {**same, "host": host["host"], "process_index": host["process_index"]}
         mine = used.filter(pc.equal(used["host"], host["host"]))
+        of_all_phases = table.filter(pc.equal(table["host"], host["host"]))
         if not mine.num_rows:
             rows.append(of_host)
         for name in sorted(set(mine["name"].to_pylist())):
             steps = mine.filter(pc.equal(mine["name"], name))
-            times = sorted(breakdown.step_times_ps(steps, phases))
+            times = sorted(breakdown.step_times_ps(of_all_phases, phases, name))
             measured = {
                 "step_name": name,
                 "steps": len(times),

@@ -70,10 +70,10 @@ def build_summary(
     lanes = max(merged.group_by(["host", "lane"]).aggregate([]).num_rows, 1)
     step_ps = breakdown.step_times_ps(step_classes, phases)
     main_steps = _of_main_name(steps, phases)
-    main_step_ps = breakdown.step_times_ps(main_steps, phases)
-    if "job_steps" in tables and main_steps.num_rows:
-        main_step_ps = _of_job(tables["job_steps"], main_steps["name"][0].as_py(), phases) or main_step_ps
     main_name = main_steps["name"][0].as_py() if main_steps.num_rows else None
+    main_step_ps = breakdown.step_times_ps(step_classes, phases, main_name) if main_name is not None else []
+    if "job_steps" in tables and main_name is not None:
+        main_step_ps = _of_job(tables["job_steps"], main_name, phases) or main_step_ps
     late = straggler(tables.get("stragglers"), tables.get("straggler_reasons"), main_step_ps)
     predicted = verdict_rule.prediction(tables.get("job_replay", tables["replay"]))
     notes = list(diagnostics)
@@ -285,7 +285,7 @@ def _by_name(steps: pa.Table, phases: tuple[str, ...]) -> dict[str, Any]:
     """Per step name: how many steps count, and their times in ms."""
     out = {}
     for name in sorted(set(steps["name"].to_pylist())):
-        times = breakdown.step_times_ps(steps.filter(pc.equal(steps["name"], name)), phases)
+        times = breakdown.step_times_ps(steps, phases, name)
         if times:
             out[name] = {"count": len(times), "step_ms": _quantiles(times)}
     return out
