@@ -79,7 +79,8 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
         for e in failures
     ]
     has_xspace = any("programs" in part.tables for part in parts)
-    compiled = bool(pc.any(pc.equal(profile["events"]["kind"], int(Kind.COMPILE))).as_py())
+    # Only a shard says of events what they are; and without a mask of all of them.
+    compiled = shard_events is not None and pc.index(parts[-1]["events"]["kind"], int(Kind.COMPILE)).as_py() >= 0
     if source.run_file is not None:
         there = {name for name, path in (("xplane", source.xspace), ("shard", source.shard)) if path is not None}
         about = {"has_xspace": has_xspace, "compiled": compiled}
