@@ -35,6 +35,8 @@ void xpr_table_init(xpr_table *table, const xpr_column_spec *spec, int width);
 bool xpr_table_grow(xpr_table *table);
 /* Room for exactly so many rows, if there is not for more. */
 bool xpr_table_reserve(xpr_table *table, size_t rows);
+/* All rows of a table of the same columns. */
+bool xpr_table_append(xpr_table *table, const xpr_table *rows);
 /* Rows [from, to) are not needed soon (column_memory.h). */
 void xpr_table_passed(const xpr_table *table, size_t from, size_t to);
 void xpr_table_free(xpr_table *table);
