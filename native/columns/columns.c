@@ -184,6 +184,13 @@ int32_t xpr_dictionary_number(xpr_dictionary *dictionary, const uint8_t *bytes, 
     return (int32_t)strings->count - 1;
 }
 
+void xpr_dictionary_clear(xpr_dictionary *dictionary) {
+    if (dictionary->slot_count) memset(dictionary->slots, 0, dictionary->slot_count * sizeof *dictionary->slots);
+    if (dictionary->strings.count) dictionary->strings.offsets[0] = 0;
+    dictionary->strings.count = 0;
+    dictionary->strings.repaired = 0;
+}
+
 void xpr_dictionary_free(xpr_dictionary *dictionary) {
     xpr_strings_free(&dictionary->strings);
     free(dictionary->slots);

@@ -74,6 +74,8 @@ typedef struct {
 
 /* The number of the string, or -1 when memory is out or there are 2^31 strings. */
 int32_t xpr_dictionary_number(xpr_dictionary *dictionary, const uint8_t *bytes, size_t length);
+/* No strings any more; the memory is kept for others. */
+void xpr_dictionary_clear(xpr_dictionary *dictionary);
 void xpr_dictionary_free(xpr_dictionary *dictionary);
 
 /* 64-bit ids -> row numbers. Small ids, the usual ones, are looked up in an array. */

@@ -51,8 +51,7 @@ void xpr_chrome_init(xpr_chrome *chrome) {
     xpr_table_init(&chrome->damages, damage_columns, XPR_CHROME_DAMAGES_WIDTH);
 }
 
-void xpr_chrome_init_stretch(xpr_chrome *chrome, uint64_t at) {
-    xpr_chrome_init(chrome);
+void xpr_chrome_assume(xpr_chrome *chrome, uint64_t at) {
     chrome->base = chrome->length = at;
     chrome->state = EVENTS;
     chrome->begun = chrome->stretch = true;
@@ -373,11 +372,14 @@ static outcome attempt(xpr_chrome *chrome, bool final, outcome (*read)(xpr_chrom
     size_t args = chrome->args.count;
     uint64_t large_numbers = chrome->large_numbers, repaired = repaired_in_events(chrome);
     outcome found = BROKEN;
-    size_t held = chrome->used - chrome->at;
-    bool too_long = held > XPR_CHROME_LONGEST;
     for (int ends = 0; ends < 2; ends++) {
-        xpr_json json = {.at = chrome->buffer + chrome->at, .final = final && !too_long, .backslash_ends = ends};
-        json.end = json.at + (too_long ? XPR_CHROME_LONGEST : held);
+        xpr_json json = {.at = chrome->buffer + chrome->at, .end = chrome->buffer + chrome->used, .final = final,
+                         .backslash_ends = ends};
+        bool all = json.end - json.at <= XPR_CHROME_LONGEST;
+        if (!all) {
+            json.end = json.at + XPR_CHROME_LONGEST;
+            json.final = false;
+        }
         found = read(chrome, &json, offset_of(chrome));
         if (found == OK) {
             if (json.odd) {
@@ -391,7 +393,7 @@ static outcome attempt(xpr_chrome *chrome, bool final, outcome (*read)(xpr_chrom
         chrome->large_numbers = large_numbers;
         chrome->repaired_in_vain += repaired_in_events(chrome) - repaired;
         repaired = repaired_in_events(chrome);
-        if (found == MORE && too_long) return BROKEN;
+        if (found == MORE && !all) return BROKEN;
         if (found == NO_MEMORY || (found == MORE && !final)) return found;
     }
     return found;

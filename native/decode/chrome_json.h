@@ -63,8 +63,8 @@ void xpr_chrome_free(xpr_chrome *chrome);
 /* How many strings were not UTF-8. */
 uint64_t xpr_chrome_repaired(const xpr_chrome *chrome);
 
-/* For chrome_slices.c. The scanner as it is before an event at byte `at` of the text, in the list of events. */
-void xpr_chrome_init_stretch(xpr_chrome *chrome, uint64_t at);
+/* For chrome_slices.c. A scanner that read nothing, as one is before an event at byte `at` of the text. */
+void xpr_chrome_assume(xpr_chrome *chrome, uint64_t at);
 /* Whether all that was fed has been read, and the list of events goes on. */
 bool xpr_chrome_between_events(const xpr_chrome *chrome);
 /* Keep bytes, to be read later; false where memory is out. */

@@ -23,8 +23,22 @@ static bool seems_event(const uint8_t *bytes, size_t used, size_t at) {
 }
 
 void xpr_chrome_begin_stretch(xpr_chrome_stretch *stretch) {
-    xpr_chrome_init_stretch(&stretch->chrome, 0);
+    xpr_chrome_init(&stretch->chrome);
+    xpr_chrome_assume(&stretch->chrome, 0);
     stretch->guessed = stretch->read = false;
+}
+
+/* A joined stretch as one that begins at byte `at`, in the memory that it has: memory that is given back and taken anew
+ * costs as much as reading does. What its scanner knows of keys is of use too. */
+static void begin_again(xpr_chrome *chrome, uint64_t at) {
+    xpr_table *tables[] = {&chrome->events, &chrome->args, &chrome->damages};
+    xpr_dictionary *dictionaries[] = {&chrome->categories, &chrome->names, &chrome->labels, &chrome->texts};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) tables[i]->count = 0;
+    for (size_t i = 0; i < sizeof dictionaries / sizeof *dictionaries; i++) xpr_dictionary_clear(dictionaries[i]);
+    chrome->odd_strings = chrome->odd_at = chrome->large_numbers = chrome->repaired_in_vain = chrome->nameless = 0;
+    chrome->truncated_at = chrome->lost_at = 0;
+    chrome->used = chrome->at = chrome->wanted = 0;
+    xpr_chrome_assume(chrome, at);
 }
 
 void xpr_chrome_free_stretch(xpr_chrome_stretch *stretch) { xpr_chrome_free(&stretch->chrome); }
@@ -41,7 +55,7 @@ int xpr_chrome_cut_stretch(xpr_chrome_stretch *stretch, size_t wanted, xpr_chrom
     }
     if (brace == NULL && held->used / 2 < wanted) return 0;
     if (brace == NULL) at = held->used;
-    xpr_chrome_init_stretch(&next->chrome, held->base + at);
+    begin_again(&next->chrome, held->base + at);
     next->guessed = brace != NULL;
     next->read = false;
     if (!xpr_chrome_hold(&next->chrome, held->buffer + at, held->used - at)) return -1;

@@ -26,7 +26,7 @@ typedef struct {
 /* The first one, of a text of which nothing is known; bytes are added with xpr_chrome_hold. */
 void xpr_chrome_begin_stretch(xpr_chrome_stretch *stretch);
 /* Where a stretch that was not read yet holds an event's beginning at its byte `wanted` or later: what is behind goes into
- * *next, which is initialised. Where it holds none in twice as much it is cut anywhere, and the next one is for the join
+ * *next, which was begun and is new or joined. Where it holds none in twice as much it is cut anywhere, and the next one is for the join
  * alone. Returns 1; 0 where no cut is to be made; -1 where memory is out. */
 int xpr_chrome_cut_stretch(xpr_chrome_stretch *stretch, size_t wanted, xpr_chrome_stretch *next);
 void xpr_chrome_read_stretch(xpr_chrome_stretch *stretch);

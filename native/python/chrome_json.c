@@ -84,7 +84,6 @@ static PyObject *scanner_join(PyObject *object, PyObject *of) {
     int result;
     Py_BEGIN_ALLOW_THREADS;
     result = xpr_chrome_join(&self->chrome, &other->stretch, &proven, &error);
-    xpr_chrome_free_stretch(&other->stretch);
     Py_END_ALLOW_THREADS;
     self->busy = other->busy = false;
     if (result == 0) return PyBool_FromLong(proven);
@@ -150,7 +149,7 @@ static PyObject *scanner_finish(PyObject *object, PyObject *ignored) {
 static PyMethodDef scanner_methods[] = {
     {"feed", scanner_feed, METH_O, "feed(bytes): the next piece. Raises DecodeError where it cannot be a trace."},
     {"join", scanner_join, METH_O,
-     "join(stretch) -> bool: the next stretch of the text, which is empty then; whether what it had read could be used.\n"
+     "join(stretch) -> bool: the next stretch of the text, which is done with then; whether what it had read could be used.\n"
      "Raises as feed() does."},
     {"finish", scanner_finish, METH_NOARGS,
      "finish() -> dict: tables as dictionaries of Column, string columns as (offsets, bytes), and counts\n"
@@ -173,6 +172,14 @@ static PyType_Spec scanner_spec = {
     .slots = scanner_slots,
 };
 
+static stretch_object *new_stretch(PyTypeObject *type, Py_ssize_t wanted) {
+    stretch_object *self = (stretch_object *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    xpr_chrome_begin_stretch(&self->stretch);
+    self->wanted = wanted;
+    return self;
+}
+
 static PyObject *stretch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"wanted", NULL};
     Py_ssize_t wanted;
@@ -181,11 +188,7 @@ static PyObject *stretch_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         PyErr_SetString(PyExc_ValueError, "wanted must be 1 byte to 64 MB");
         return NULL;
     }
-    stretch_object *self = (stretch_object *)type->tp_alloc(type, 0);
-    if (self == NULL) return NULL;
-    xpr_chrome_begin_stretch(&self->stretch);
-    self->wanted = wanted;
-    return (PyObject *)self;
+    return (PyObject *)new_stretch(type, wanted);
 }
 
 static void stretch_dealloc(PyObject *self) {
@@ -203,26 +206,35 @@ static bool begin_stretch(stretch_object *self, bool over, const char *why) {
     return self->busy = true;
 }
 
-static PyObject *stretch_hold(PyObject *object, PyObject *buffer) {
-    stretch_object *self = (stretch_object *)object;
+static PyObject *stretch_hold(PyObject *object, PyObject *args) {
+    stretch_object *self = (stretch_object *)object, *next = NULL;
+    PyObject *spare = Py_None;
     Py_buffer view;
-    if (!begin_stretch(self, self->full, "is full")) return NULL;
-    stretch_object *next = (stretch_object *)stretch_type->tp_alloc(stretch_type, 0);
-    if (next == NULL || PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE) < 0) {
-        self->busy = false;
+    if (!PyArg_ParseTuple(args, "y*|O:hold", &view, &spare)) return NULL;
+    if (spare == Py_None)
+        next = new_stretch(stretch_type, self->wanted);
+    else if (PyObject_TypeCheck(spare, stretch_type) && ((stretch_object *)spare)->joined && !((stretch_object *)spare)->busy)
+        next = (stretch_object *)Py_NewRef(spare);
+    else
+        PyErr_SetString(PyExc_TypeError, "spare must be a ChromeStretch that is joined");
+    if (next == NULL || !begin_stretch(self, self->full, "is full")) {
+        PyBuffer_Release(&view);
         Py_XDECREF(next);
         return NULL;
     }
+    next->busy = true;
     int cut = -1;
     Py_BEGIN_ALLOW_THREADS;
     if (xpr_chrome_hold(&self->stretch.chrome, view.buf, (size_t)view.len))
         cut = xpr_chrome_cut_stretch(&self->stretch, (size_t)self->wanted, &next->stretch);
     Py_END_ALLOW_THREADS;
     PyBuffer_Release(&view);
-    self->busy = false;
+    self->busy = next->busy = false;
     self->full = cut != 0;
-    next->wanted = self->wanted;
-    if (cut == 1) return (PyObject *)next;
+    if (cut == 1) {
+        next->full = next->scanned = next->joined = false;
+        return (PyObject *)next;
+    }
     Py_DECREF(next);
     if (cut == 0) Py_RETURN_NONE;
     return PyErr_NoMemory();
@@ -240,9 +252,9 @@ static PyObject *stretch_scan(PyObject *object, PyObject *ignored) {
 }
 
 static PyMethodDef stretch_methods[] = {
-    {"hold", stretch_hold, METH_O,
-     "hold(bytes) -> ChromeStretch | None: the next piece of the text; the stretch that begins in it, where one does: then\n"
-     "this one is full."},
+    {"hold", stretch_hold, METH_VARARGS,
+     "hold(bytes, spare=None) -> ChromeStretch | None: the next piece of the text, smaller than `wanted`; the stretch that\n"
+     "begins in it, where one does: then this one is full. `spare`: a joined one, to become that."},
     {"scan", stretch_scan, METH_NOARGS, "scan(): read it as if an event began where it begins; once, from any thread."},
     {NULL, NULL, 0, NULL},
 };

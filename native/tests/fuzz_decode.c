@@ -173,30 +173,32 @@ static int scan_chrome(const uint8_t *bytes, size_t length, size_t piece, xpr_ch
     return result;
 }
 
-/* In stretches cut at `wanted` bytes or soon after, read from the last to the first. */
+/* In stretches cut at `wanted` bytes or soon after, two at a time, the later one read first. */
 static int slice_chrome(const uint8_t *bytes, size_t length, size_t piece, size_t wanted, xpr_chrome *chrome) {
-    size_t room = length / wanted + 2, count = 1;
-    xpr_chrome_stretch *stretches = malloc(room * sizeof *stretches);
+    enum { AT_ONCE = 3 };
+    xpr_chrome_stretch stretches[AT_ONCE];
     xpr_decode_error error = {0};
-    REQUIRE(stretches != NULL);
-    xpr_chrome_init(chrome);
-    xpr_chrome_begin_stretch(&stretches[0]);
-    for (size_t at = 0; at < length; at += piece) {
-        REQUIRE(xpr_chrome_hold(&stretches[count - 1].chrome, bytes + at, length - at < piece ? length - at : piece));
-        int cut = xpr_chrome_cut_stretch(&stretches[count - 1], wanted, &stretches[count]);
-        REQUIRE(cut >= 0);
-        count += (size_t)cut;
-        REQUIRE(count < room);
-    }
-    for (size_t i = count; i-- > 0;)
-        if ((i + length) % 7) xpr_chrome_read_stretch(&stretches[i]);
-    int result = 0;
     bool proven;
-    for (size_t i = 0; i < count; i++) {
-        if (result == 0) result = xpr_chrome_join(chrome, &stretches[i], &proven, &error);
-        xpr_chrome_free_stretch(&stretches[i]);
+    int result = 0;
+    xpr_chrome_init(chrome);
+    for (size_t i = 0; i < AT_ONCE; i++) xpr_chrome_begin_stretch(&stretches[i]);
+    size_t at = 0, full = 0;
+    while (result == 0 && (at < length || full == 0)) {
+        size_t begun = full;
+        for (; at < length && full < begun + 2; at += piece) {
+            xpr_chrome_stretch *open = &stretches[full % AT_ONCE];
+            REQUIRE(xpr_chrome_hold(&open->chrome, bytes + at, length - at < piece ? length - at : piece));
+            int cut = xpr_chrome_cut_stretch(open, wanted, &stretches[(full + 1) % AT_ONCE]);
+            REQUIRE(cut >= 0);
+            full += (size_t)cut;
+        }
+        full += at >= length; /* the last one is open */
+        for (size_t i = full; i-- > begun;)
+            if ((i + length) % 7) xpr_chrome_read_stretch(&stretches[i % AT_ONCE]);
+        for (size_t i = begun; i < full && result == 0; i++)
+            result = xpr_chrome_join(chrome, &stretches[i % AT_ONCE], &proven, &error);
     }
-    free(stretches);
+    for (size_t i = 0; i < AT_ONCE; i++) xpr_chrome_free_stretch(&stretches[i]);
     if (result == 0) result = xpr_chrome_finish(chrome, &error);
     if (result < 0) REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
     return result;

@@ -17,7 +17,7 @@ from xprof_py import _native
 from xprof_py.postprocess.readers.chrome_text import Pieces
 from xprof_py.postprocess.readers.workers import WORTH_A_WORKER_BYTES, Workers
 
-_STRETCH_BYTES = 4 << 20
+_STRETCH_BYTES = 2 << 20
 _STRETCHES_PER_THREAD = 2
 _TRIES = 8
 """Stretches that may be wrong about where an event begins, beyond those that are right: then no more are scanned ahead."""
@@ -53,6 +53,7 @@ class _Stretches:
         self._full: deque[_native.ChromeStretch] = deque()
         self._in_order: deque[_native.ChromeStretch] = deque()
         self._scanned: set[_native.ChromeStretch] = set()
+        self._joined: deque[_native.ChromeStretch] = deque()
         self._fills = self._joins = self._failed = False
         self._tries = _TRIES
 
@@ -84,9 +85,9 @@ class _Stretches:
             return None
 
     def _fill(self, stretch: _native.ChromeStretch) -> None:
-        following = None
+        following, spare = None, self._joined.popleft() if self._joined else None
         for piece in self._pieces:
-            following = stretch.hold(piece)
+            following = stretch.hold(piece, spare)
             if following is not None:
                 break
         with self._turn:
@@ -107,7 +108,7 @@ class _Stretches:
         proven = self.scanner.join(stretch)
         with self._turn:
             self._tries = min(self._tries + 1, _TRIES) if proven else self._tries - 1
-            self._in_order.popleft()
+            self._joined.append(self._in_order.popleft())
             self._scanned.remove(stretch)
             self._joins = False
             self._turn.notify_all()
