@@ -20,7 +20,7 @@ from xprof_py.postprocess.readers.workers import WORTH_A_WORKER_BYTES, Workers
 _STRETCH_BYTES = 2 << 20
 _STRETCHES_PER_THREAD = 2
 _TRIES = 8
-"""Stretches that may be wrong about where an event begins, beyond those that are right: then no more are scanned ahead."""
+"""So many more stretches wrong about where an event begins than right: then no more are scanned ahead."""
 
 
 def scan(pieces: Pieces, workers: Workers) -> dict[str, Any]:

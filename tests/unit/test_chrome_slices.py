@@ -1,4 +1,4 @@
-"""A trace in JSON that several threads read is what one makes of it, wherever it is cut and whatever is broken in it."""
+"""A trace in JSON that several threads read is what one makes of it, wherever it is cut and whatever is broken."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ ODD = (
     '{"ph":"X","name":"ends\\","cat":"C:\\dir","ts":2}',
     '{"ph":"X","name":"like events","args":{"of":[{"a":1},{"ph":"X","ts":3},{"ph":"i"}],"Seq":1}}',
     '{"ph":"X","name":"text","args":{"dtype":"[{\\"a\\":1},{\\"ph\\":\\"X\\"}]","Seq":1e400,"kind":"\\ud800"}}',
+    '{"ph":"X","name":"large","args":{"Seq":18446744073709551616}}',
     '{"name":"no phase","args":{"dtype":"lost"}}',
     '{"ph":"X","name":"' + "long " * 40 + '","args":{"Process Group Ranks":"[0, 1]"}}',
     "17",
@@ -153,15 +154,17 @@ def test_what_only_looks_like_an_event_is_read_again() -> None:
     inner = ", ".join(['{"ph": "X", "name": "no event", "ts": 1}'] * 60)
     text = steps(20).replace('"Seq": 7', f'"list": [{inner}], "Seq": 7').encode()
     found, proven = joined(text, 500, 100, EveryStretch())
-    at = text.index(b"no event")
-    assert 3 <= proven[1:].count(False) <= at and proven[-1] and proven[1]
+    # About 2700 bytes of them, and the stretch that begins within the last one.
+    assert 3 <= proven[1:].count(False) <= 7
+    assert proven[1]
+    assert proven[-1]
     assert outcome(lambda: found) == outcome(lambda: scanned(text))
     assert b"no event" not in b"".join(outcome(lambda: found)["names"])
 
 
 def test_damage_is_one_place_though_a_cut_lies_in_it() -> None:
     """Lost are two events, one after the other: one stretch of bytes, of which each was lost by another scanner."""
-    events = ['{"ph": "X", "name": "%d", "ts": %d}' % (i, i) for i in range(6)]
+    events = [f'{{"ph": "X", "name": "{i}", "ts": {i}}}' for i in range(6)]
     events[2] = events[2].replace('"ts"', "#ts")
     events[3] = events[3].replace('"ts"', "#ts")
     text = ("[" + ",".join(events) + "]").encode()
@@ -174,7 +177,7 @@ def test_damage_is_one_place_though_a_cut_lies_in_it() -> None:
 
 @pytest.mark.parametrize("end", ["", "]", "]}", '], "a": {"b": [{"x": 1},{"ph": "X"}]}}', '], "bad": [}'])
 def test_any_end_at_any_cut(end: str) -> None:
-    text = ('{"traceEvents": [' + ",".join('{"ph": "X", "ts": %d}' % i for i in range(9)) + end).encode()
+    text = ('{"traceEvents": [' + ",".join(f'{{"ph": "X", "ts": {i}}}' for i in range(9)) + end).encode()
     for length, wanted in itertools.product(range(len(text) - 30, len(text) + 1), (10, 23, 47)):
         cut = text[:length]
         assert outcome(lambda c=cut, w=wanted: joined(c, w, 7, EveryStretch())[0]) == outcome(lambda c=cut: scanned(c))
@@ -190,7 +193,7 @@ def test_strings_that_are_not_utf8_are_counted_once() -> None:
         assert (found["repaired_strings"], found["large_numbers"]) == (10, 5)
 
 
-def test_what_is_longer_than_any_event_is_lost_at_any_cut() -> None:
+def test_an_event_beyond_the_limit_is_lost_at_any_cut() -> None:
     """64 MB and no byte more are one event; how the text came does not matter."""
     fill = (64 << 20) - len('{"ph":"X","name":""}')
     for more, kept in ((0, 3), (1, 2)):
