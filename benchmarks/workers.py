@@ -78,7 +78,8 @@ def measured_here(profile: str, out: str, workers: int) -> dict[str, Any]:
             return call
 
         spent: list[float] = []
-        with path.part(f"{len(tasks)} tasks", spent):
+        name = getattr(tasks[0], "__qualname__", "tasks") if tasks else "tasks"
+        with path.part(f"{len(tasks)} {name}", spent):
             found = run(self, [timed(task) for task in tasks])
             spent += others.values()
         return found

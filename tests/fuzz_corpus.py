@@ -112,7 +112,8 @@ def small_trace() -> bytes:
         b'{"ph": "X", "cat": "kernel", "name": "k\\u00e9\\n<a, b>", "pid": 0, "tid": "stream 7", "ts": 1694128201.435, '
         b'"dur": 1e2, "args": {"correlation": 7, "External id": 18446744073709551615, "grid": [1, 2], "Seq": 1e400}},\n'
         b'{"ph": "s", "id": 7, "pid": 1, "tid": 2, "ts": 0, "cat": "ac2g", "name": "ac2g", "bp": "e"},\n'
-        b'{"ph": "X", "name": "C:\\dir\x01", "args": {"Process Group Ranks": "[0]", "device": true, "bytes": null}},\n'
+        b'{"ph": "X", "name": "C:\\dir\x01", "args": {"Process Group Ranks": "[0]", "device": true, "bytes": null, '
+        b'"Seq": 18446744073709551616}},\n'
         b'{"ph": "X", "name": "ends\\", "pid": 1, "tid": -5, "ts": -1.5, "dur": NaN, "args": {"a": {"b": [{}, []]}}}\n'
         b'], "displayTimeUnit": "ms", "baseTimeNanoseconds": 1711964646000000000}'
     )

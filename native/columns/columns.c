@@ -34,6 +34,22 @@ bool xpr_table_grow(xpr_table *table) {
     return true;
 }
 
+bool xpr_table_append(xpr_table *table, const xpr_table *rows) {
+    size_t from = table->count, count = from + rows->count, room = table->room ? table->room : 16;
+    while (room < count) room *= 2;
+    if (rows->count == 0) return true;
+    if (!xpr_table_reserve(table, room)) return false;
+    for (int i = 0; i < table->width; i++) {
+        size_t size = xpr_column_size(table->spec[i].type);
+        memcpy((char *)table->data[i] + from * size, rows->data[i], rows->count * size);
+    }
+    table->count = count;
+    table->capacity = room - count > XPR_ROWS_AT_ONCE ? count + XPR_ROWS_AT_ONCE : room;
+    size_t passed = from / XPR_ROWS_AT_ONCE * XPR_ROWS_AT_ONCE;
+    if (count - passed >= XPR_ROWS_AT_ONCE) xpr_table_passed(table, passed, count);
+    return true;
+}
+
 void xpr_table_passed(const xpr_table *table, size_t from, size_t to) {
     for (int i = 0; i < table->width; i++) {
         size_t size = xpr_column_size(table->spec[i].type);
@@ -166,6 +182,13 @@ int32_t xpr_dictionary_number(xpr_dictionary *dictionary, const uint8_t *bytes, 
     dictionary->slots[slot] = (int32_t)strings->count;
     dictionary->hashes[slot] = hash;
     return (int32_t)strings->count - 1;
+}
+
+void xpr_dictionary_clear(xpr_dictionary *dictionary) {
+    if (dictionary->slot_count) memset(dictionary->slots, 0, dictionary->slot_count * sizeof *dictionary->slots);
+    if (dictionary->strings.count) dictionary->strings.offsets[0] = 0;
+    dictionary->strings.count = 0;
+    dictionary->strings.repaired = 0;
 }
 
 void xpr_dictionary_free(xpr_dictionary *dictionary) {

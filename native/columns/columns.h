@@ -35,6 +35,8 @@ void xpr_table_init(xpr_table *table, const xpr_column_spec *spec, int width);
 bool xpr_table_grow(xpr_table *table);
 /* Room for exactly so many rows, if there is not for more. */
 bool xpr_table_reserve(xpr_table *table, size_t rows);
+/* All rows of a table of the same columns. */
+bool xpr_table_append(xpr_table *table, const xpr_table *rows);
 /* Rows [from, to) are not needed soon (column_memory.h). */
 void xpr_table_passed(const xpr_table *table, size_t from, size_t to);
 void xpr_table_free(xpr_table *table);
@@ -72,6 +74,8 @@ typedef struct {
 
 /* The number of the string, or -1 when memory is out or there are 2^31 strings. */
 int32_t xpr_dictionary_number(xpr_dictionary *dictionary, const uint8_t *bytes, size_t length);
+/* No strings any more; the memory is kept for others. */
+void xpr_dictionary_clear(xpr_dictionary *dictionary);
 void xpr_dictionary_free(xpr_dictionary *dictionary);
 
 /* 64-bit ids -> row numbers. Small ids, the usual ones, are looked up in an array. */

@@ -51,6 +51,16 @@ void xpr_chrome_init(xpr_chrome *chrome) {
     xpr_table_init(&chrome->damages, damage_columns, XPR_CHROME_DAMAGES_WIDTH);
 }
 
+void xpr_chrome_assume(xpr_chrome *chrome, uint64_t at) {
+    chrome->base = chrome->length = at;
+    chrome->state = EVENTS;
+    chrome->begun = chrome->stretch = true;
+}
+
+bool xpr_chrome_between_events(const xpr_chrome *chrome) {
+    return chrome->state == EVENTS && chrome->at == chrome->used;
+}
+
 void xpr_chrome_free(xpr_chrome *chrome) {
     xpr_table_free(&chrome->events);
     xpr_table_free(&chrome->args);
@@ -348,13 +358,28 @@ static outcome read_event(xpr_chrome *chrome, xpr_json *json, uint64_t at) {
 
 static uint64_t offset_of(const xpr_chrome *chrome) { return chrome->base + chrome->at; }
 
+static uint64_t repaired_in_events(const xpr_chrome *chrome) {
+    return chrome->categories.strings.repaired + chrome->names.strings.repaired + chrome->labels.strings.repaired +
+           chrome->texts.strings.repaired;
+}
+
+uint64_t xpr_chrome_repaired(const xpr_chrome *chrome) {
+    return repaired_in_events(chrome) - chrome->repaired_in_vain + chrome->top_keys.repaired + chrome->top_values.repaired;
+}
+
 /* Read one thing at `at` with `read`; what breaks is tried once more with backslashes that end strings. */
 static outcome attempt(xpr_chrome *chrome, bool final, outcome (*read)(xpr_chrome *, xpr_json *, uint64_t)) {
     size_t args = chrome->args.count;
+    uint64_t large_numbers = chrome->large_numbers, repaired = repaired_in_events(chrome);
     outcome found = BROKEN;
     for (int ends = 0; ends < 2; ends++) {
         xpr_json json = {.at = chrome->buffer + chrome->at, .end = chrome->buffer + chrome->used, .final = final,
                          .backslash_ends = ends};
+        bool all = json.end - json.at <= XPR_CHROME_LONGEST;
+        if (!all) {
+            json.end = json.at + XPR_CHROME_LONGEST;
+            json.final = false;
+        }
         found = read(chrome, &json, offset_of(chrome));
         if (found == OK) {
             if (json.odd) {
@@ -365,6 +390,10 @@ static outcome attempt(xpr_chrome *chrome, bool final, outcome (*read)(xpr_chrom
             return OK;
         }
         chrome->args.count = args;
+        chrome->large_numbers = large_numbers;
+        chrome->repaired_in_vain += repaired_in_events(chrome) - repaired;
+        repaired = repaired_in_events(chrome);
+        if (found == MORE && !all) return BROKEN;
         if (found == NO_MEMORY || (found == MORE && !final)) return found;
     }
     return found;
@@ -389,17 +418,17 @@ static outcome read_top(xpr_chrome *chrome, xpr_json *json, uint64_t at) {
     return kept ? OK : NO_MEMORY;
 }
 
-static outcome add_damage(xpr_chrome *chrome, uint64_t at, uint64_t end) {
+bool xpr_chrome_damaged(xpr_chrome *chrome, uint64_t at, uint64_t end) {
     xpr_table *damages = &chrome->damages;
     if (damages->count && xpr_i64(damages, XPR_CHROME_DAMAGE_END)[damages->count - 1] == (int64_t)at) {
         xpr_i64(damages, XPR_CHROME_DAMAGE_END)[damages->count - 1] = (int64_t)end;
-        return OK;
+        return true;
     }
-    if (!xpr_table_room(damages)) return NO_MEMORY;
+    if (!xpr_table_room(damages)) return false;
     xpr_i64(damages, XPR_CHROME_DAMAGE_AT)[damages->count] = (int64_t)at;
     xpr_i64(damages, XPR_CHROME_DAMAGE_END)[damages->count] = (int64_t)end;
     damages->count++;
-    return OK;
+    return true;
 }
 
 static size_t behind_space(const xpr_chrome *chrome, size_t at) {
@@ -446,7 +475,7 @@ static outcome advance(xpr_chrome *chrome, bool final, xpr_decode_error *error) 
     for (;;) {
         if (chrome->state == LOST) {
             if (!find_next(chrome)) return OK;
-            if (add_damage(chrome, chrome->lost_at, offset_of(chrome)) != OK) return NO_MEMORY;
+            if (!xpr_chrome_damaged(chrome, chrome->lost_at, offset_of(chrome))) return NO_MEMORY;
             chrome->state = chrome->begun ? EVENTS : KEYS;
         }
         chrome->at = behind_space(chrome, chrome->at);
@@ -475,6 +504,7 @@ static outcome advance(xpr_chrome *chrome, bool final, xpr_decode_error *error) 
                 if (chrome->state == EVENTS) chrome->begun = true;
             }
         } else if (c == ']') {
+            if (chrome->stretch) return OK;
             chrome->state = chrome->in_array ? END : KEYS;
             chrome->at++;
         } else {
@@ -483,7 +513,7 @@ static outcome advance(xpr_chrome *chrome, bool final, xpr_decode_error *error) 
         if (found == NO_MEMORY || found == MORE) return found;
         /* Behind the list only what describes it can be lost. */
         if (found == BROKEN && chrome->state == KEYS && chrome->begun) {
-            if (add_damage(chrome, offset_of(chrome), offset_of(chrome) + 1) != OK) return NO_MEMORY;
+            if (!xpr_chrome_damaged(chrome, offset_of(chrome), offset_of(chrome) + 1)) return NO_MEMORY;
             chrome->state = END;
         } else if (found == BROKEN) {
             lose(chrome);
@@ -502,26 +532,24 @@ static int failed(xpr_chrome *chrome, outcome why, xpr_decode_error *error) {
     return -1;
 }
 
-int xpr_chrome_feed(xpr_chrome *chrome, const uint8_t *bytes, size_t length, xpr_decode_error *error) {
-    static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
-    if (chrome->state == END || length == 0) return 0;
-    size_t kept = chrome->used - chrome->at;
-    if (kept && chrome->at) memmove(chrome->buffer, chrome->buffer + chrome->at, kept);
-    chrome->base += chrome->at;
-    chrome->at = 0;
-    chrome->used = kept;
-    if (kept + length > chrome->capacity) {
-        size_t capacity = (kept + length) + (kept + length) / 2;
-        uint8_t *buffer = realloc(chrome->buffer, capacity);
-        if (buffer == NULL) return failed(chrome, NO_MEMORY, error);
+bool xpr_chrome_hold(xpr_chrome *chrome, const uint8_t *bytes, size_t length) {
+    size_t used = chrome->used + length;
+    if (used > chrome->capacity) {
+        uint8_t *buffer = realloc(chrome->buffer, used + used / 2);
+        if (buffer == NULL) return false;
         chrome->buffer = buffer;
-        chrome->capacity = capacity;
+        chrome->capacity = used + used / 2;
     }
-    memcpy(chrome->buffer + kept, bytes, length);
-    chrome->used += length;
+    if (length) memcpy(chrome->buffer + chrome->used, bytes, length);
+    chrome->used = used;
     chrome->length += length;
+    return true;
+}
+
+int xpr_chrome_read(xpr_chrome *chrome, xpr_decode_error *error) {
+    static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
     /* What was cut short is tried again when there is twice as much of it: so every byte is read a few times at most. */
-    if (chrome->used < chrome->wanted) return 0;
+    if (chrome->used - chrome->at < chrome->wanted) return 0;
     chrome->wanted = 0;
     if (chrome->state == START && chrome->base == 0) {
         if (chrome->used < 3) return 0;
@@ -530,13 +558,23 @@ int xpr_chrome_feed(xpr_chrome *chrome, const uint8_t *bytes, size_t length, xpr
     outcome found = advance(chrome, false, error);
     if (found == MORE) {
         size_t cut = chrome->used - chrome->at;
-        if (cut > XPR_CHROME_LONGEST) {
-            lose(chrome);
-            found = advance(chrome, false, error);
-        }
-        if (found == MORE) chrome->wanted = 2 * (chrome->used - chrome->at);
+        chrome->wanted = cut < XPR_CHROME_LONGEST / 2 ? 2 * cut : XPR_CHROME_LONGEST + 1;
     }
     return found == NO_MEMORY || found == BROKEN ? failed(chrome, found, error) : 0;
+}
+
+int xpr_chrome_feed(xpr_chrome *chrome, const uint8_t *bytes, size_t length, xpr_decode_error *error) {
+    if (chrome->state == END) {
+        chrome->length += length;
+        return 0;
+    }
+    size_t kept = chrome->used - chrome->at;
+    if (kept && chrome->at) memmove(chrome->buffer, chrome->buffer + chrome->at, kept);
+    chrome->base += chrome->at;
+    chrome->at = 0;
+    chrome->used = kept;
+    if (!xpr_chrome_hold(chrome, bytes, length)) return failed(chrome, NO_MEMORY, error);
+    return xpr_chrome_read(chrome, error);
 }
 
 int xpr_chrome_finish(xpr_chrome *chrome, xpr_decode_error *error) {
@@ -550,10 +588,10 @@ int xpr_chrome_finish(xpr_chrome *chrome, xpr_decode_error *error) {
     /* A list of events may do without its end. */
     bool cut = found == MORE || chrome->state == LOST;
     chrome->truncated = cut || (chrome->state != END && !chrome->in_array);
-    if (chrome->state == LOST && add_damage(chrome, chrome->lost_at, chrome->length) != OK)
+    if (chrome->state == LOST && !xpr_chrome_damaged(chrome, chrome->lost_at, chrome->length))
         return failed(chrome, NO_MEMORY, error);
     if (found == MORE && chrome->length > chrome->truncated_at &&
-        add_damage(chrome, offset_of(chrome), chrome->length) != OK)
+        !xpr_chrome_damaged(chrome, offset_of(chrome), chrome->length))
         return failed(chrome, NO_MEMORY, error);
     free(chrome->buffer);
     chrome->buffer = NULL;

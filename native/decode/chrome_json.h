@@ -17,6 +17,7 @@
 #include "decode/json_leads.h"
 #include "decode/place.h"
 
+/* What is longer is damage: an event, a value beside the list. */
 enum { XPR_CHROME_LONGEST = 64 << 20 };
 
 /* category, name, process, thread: numbers in the dictionaries of these; a pid or tid is its text. `phase`: the letter.
@@ -39,6 +40,7 @@ typedef struct {
     xpr_strings top_keys, top_values;                /* what stands beside the events: key, JSON text */
     uint64_t odd_strings, odd_at;       /* strings with raw control bytes or lone backslashes; where the first is */
     uint64_t large_numbers;             /* arguments beyond 64 bits, kept as doubles */
+    uint64_t repaired_in_vain;          /* strings repaired in what was read once more, or lost */
     uint64_t nameless;                  /* objects among the events that have no phase */
     bool truncated;                     /* the text ended within an event, a value, or the list */
     uint64_t truncated_at;              /* behind the last whole event or value */
@@ -50,6 +52,7 @@ typedef struct {
     size_t wanted;
     int state;
     bool in_array, begun;
+    bool stretch; /* of a list whose beginning another scanner reads: stops before the bracket that ends it */
 } xpr_chrome;
 
 void xpr_chrome_init(xpr_chrome *chrome);
@@ -57,5 +60,18 @@ void xpr_chrome_init(xpr_chrome *chrome);
 int xpr_chrome_feed(xpr_chrome *chrome, const uint8_t *bytes, size_t length, xpr_decode_error *error);
 int xpr_chrome_finish(xpr_chrome *chrome, xpr_decode_error *error);
 void xpr_chrome_free(xpr_chrome *chrome);
+/* How many strings were not UTF-8. */
+uint64_t xpr_chrome_repaired(const xpr_chrome *chrome);
+
+/* For chrome_slices.c. A scanner that read nothing, as one is before an event at byte `at` of the text. */
+void xpr_chrome_assume(xpr_chrome *chrome, uint64_t at);
+/* Whether all that was fed has been read, and the list of events goes on. */
+bool xpr_chrome_between_events(const xpr_chrome *chrome);
+/* Keep bytes, to be read later; false where memory is out. */
+bool xpr_chrome_hold(xpr_chrome *chrome, const uint8_t *bytes, size_t length);
+/* Read what is held; returns as xpr_chrome_feed. */
+int xpr_chrome_read(xpr_chrome *chrome, xpr_decode_error *error);
+/* A row of `damages`, or more of the last one; false where memory is out. */
+bool xpr_chrome_damaged(xpr_chrome *chrome, uint64_t at, uint64_t end);
 
 #endif

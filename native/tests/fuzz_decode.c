@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "decode/chrome_json.h"
+#include "decode/chrome_slices.h"
 #include "decode/hlo.h"
 #include "columns/utf8.h"
 #include "decode/wire.h"
@@ -34,6 +35,18 @@ static void check_same(const xpr_table *a, const xpr_table *b) {
     REQUIRE(a->count == b->count);
     for (int i = 0; i < a->width && a->count; i++)
         REQUIRE(memcmp(a->data[i], b->data[i], a->count * xpr_column_size(a->spec[i].type)) == 0);
+}
+
+static void check_same_text(const xpr_strings *a, const xpr_strings *b) {
+    REQUIRE(a->count == b->count);
+    if (a->count == 0) return;
+    REQUIRE(memcmp(a->offsets, b->offsets, (a->count + 1) * sizeof *a->offsets) == 0);
+    if (a->offsets[a->count]) REQUIRE(memcmp(a->bytes, b->bytes, (size_t)a->offsets[a->count]) == 0);
+}
+
+static void check_same_strings(const xpr_strings *a, const xpr_strings *b) {
+    REQUIRE(a->repaired == b->repaired);
+    check_same_text(a, b);
 }
 
 static void check_strings(const xpr_strings *strings) {
@@ -160,15 +173,61 @@ static int scan_chrome(const uint8_t *bytes, size_t length, size_t piece, xpr_ch
     return result;
 }
 
+/* In stretches cut at `wanted` bytes or soon after, two at a time, the later one read first. */
+static int slice_chrome(const uint8_t *bytes, size_t length, size_t piece, size_t wanted, xpr_chrome *chrome) {
+    enum { AT_ONCE = 3 };
+    xpr_chrome_stretch stretches[AT_ONCE];
+    xpr_decode_error error = {0};
+    bool proven;
+    int result = 0;
+    xpr_chrome_init(chrome);
+    for (size_t i = 0; i < AT_ONCE; i++) xpr_chrome_begin_stretch(&stretches[i]);
+    size_t at = 0, full = 0;
+    while (result == 0 && (at < length || full == 0)) {
+        size_t begun = full;
+        for (; at < length && full < begun + 2; at += piece) {
+            xpr_chrome_stretch *open = &stretches[full % AT_ONCE];
+            REQUIRE(xpr_chrome_hold(&open->chrome, bytes + at, length - at < piece ? length - at : piece));
+            int cut = xpr_chrome_cut_stretch(open, wanted, &stretches[(full + 1) % AT_ONCE]);
+            REQUIRE(cut >= 0);
+            full += (size_t)cut;
+        }
+        full += at >= length; /* the last one is open */
+        for (size_t i = full; i-- > begun;)
+            if ((i + length) % 7) xpr_chrome_read_stretch(&stretches[i % AT_ONCE]);
+        for (size_t i = begun; i < full && result == 0; i++)
+            result = xpr_chrome_join(chrome, &stretches[i % AT_ONCE], &proven, &error);
+    }
+    for (size_t i = 0; i < AT_ONCE; i++) xpr_chrome_free_stretch(&stretches[i]);
+    if (result == 0) result = xpr_chrome_finish(chrome, &error);
+    if (result < 0) REQUIRE(error.offset <= length && error.reason != NULL && error.reason != XPR_OUT_OF_MEMORY);
+    return result;
+}
+
+static void check_same_chrome(const xpr_chrome *a, const xpr_chrome *b) {
+    check_same(&a->events, &b->events);
+    check_same(&a->args, &b->args);
+    check_same(&a->damages, &b->damages);
+    const xpr_strings *strings[][2] = {{&a->categories.strings, &b->categories.strings},
+                                       {&a->names.strings, &b->names.strings},
+                                       {&a->labels.strings, &b->labels.strings},
+                                       {&a->texts.strings, &b->texts.strings},
+                                       {&a->top_keys, &b->top_keys},
+                                       {&a->top_values, &b->top_values}};
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) check_same_text(strings[i][0], strings[i][1]);
+    REQUIRE(a->odd_strings == b->odd_strings && a->odd_at == b->odd_at && a->large_numbers == b->large_numbers);
+    REQUIRE(a->nameless == b->nameless && xpr_chrome_repaired(a) == xpr_chrome_repaired(b));
+    REQUIRE(a->truncated == b->truncated && a->truncated_at == b->truncated_at && a->length == b->length);
+}
+
 static void check_chrome(const uint8_t *bytes, size_t length) {
-    xpr_chrome whole, pieces;
+    xpr_chrome whole, pieces, slices;
     int result = scan_chrome(bytes, length, 0, &whole);
     REQUIRE(scan_chrome(bytes, length, 1 + length % 61, &pieces) == result);
+    REQUIRE(slice_chrome(bytes, length, 1 + length % 53, 1 + length % 191, &slices) == result);
     if (result == 0) {
-        check_same(&whole.events, &pieces.events);
-        check_same(&whole.args, &pieces.args);
-        check_same(&whole.damages, &pieces.damages);
-        REQUIRE(whole.truncated == pieces.truncated && whole.odd_strings == pieces.odd_strings);
+        check_same_chrome(&whole, &pieces);
+        check_same_chrome(&whole, &slices);
         size_t events = whole.events.count;
         check_rows(&whole.events, XPR_CHROME_CATEGORY, whole.categories.strings.count, 0);
         check_rows(&whole.events, XPR_CHROME_NAME, whole.names.strings.count, 0);
@@ -198,6 +257,7 @@ static void check_chrome(const uint8_t *bytes, size_t length) {
     }
     xpr_chrome_free(&whole);
     xpr_chrome_free(&pieces);
+    xpr_chrome_free(&slices);
 }
 
 /* Reading a field's value and skipping it end at one place; messages are tried inside every length-delimited field. */
@@ -233,13 +293,6 @@ static void fuzz_wire(const uint8_t *bytes, size_t length) {
     xpr_wire w = {bytes, bytes + length, &failure};
     check_fields(w, 8);
     REQUIRE(failure.at >= bytes && failure.at <= bytes + length);
-}
-
-static void check_same_strings(const xpr_strings *a, const xpr_strings *b) {
-    REQUIRE(a->count == b->count && a->repaired == b->repaired);
-    if (a->count == 0) return;
-    REQUIRE(memcmp(a->offsets, b->offsets, (a->count + 1) * sizeof *a->offsets) == 0);
-    if (a->offsets[a->count]) REQUIRE(memcmp(a->bytes, b->bytes, (size_t)a->offsets[a->count]) == 0);
 }
 
 /* Read in slices an XSpace is what it is when read whole, its errors too. `whole` is NULL where that failed. */

@@ -31,7 +31,9 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.chrome_repair import overlong
+from xprof_py.postprocess.readers.chrome_stretches import scan
 from xprof_py.postprocess.readers.chrome_text import Pieces
+from xprof_py.postprocess.readers.workers import ALONE, Workers
 from xprof_py.postprocess.readers.xspace import strings
 from xprof_py.postprocess.schema import ArgKind, Kind
 
@@ -53,8 +55,8 @@ _SESSION_SHIFT = 40
 _TICKS_PER_US = 1_000_000
 
 
-def read_chrome_json(path: str | Path, member: str = "") -> Profile:
-    """Read one trace, plain or gzip, or ``member`` of an archive.
+def read_chrome_json(path: str | Path, member: str = "", workers: Workers = ALONE) -> Profile:
+    """Read one trace, plain or gzip, or ``member`` of an archive; ``workers`` share a large one.
 
     Returns a Profile with the tables lines, events, args, texts and diagnostics. ``metadata["run"]`` has the
     `process_index`, where the file or its name says the rank, and `process_count`; ``metadata["process_groups"]`` what
@@ -62,12 +64,10 @@ def read_chrome_json(path: str | Path, member: str = "") -> Profile:
 
     Raises BadInputError where the file cannot be read, is no JSON or holds no events.
     """
-    scanner, pieces = _native.ChromeScanner(), Pieces(path, member)
+    pieces = Pieces(path, member)
     file = f"{path}:{member}" if member else str(path)
     try:
-        for piece in pieces:
-            scanner.feed(piece)
-        columns = scanner.finish()
+        columns = scan(pieces, workers)
     except _native.DecodeError as error:
         raise BadInputError(file, f"byte {error.offset}", f"is no trace in JSON: {error.reason}") from error
     return _Reader(file, member or Path(path).name, columns, pieces.broken).profile()

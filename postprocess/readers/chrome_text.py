@@ -15,6 +15,8 @@ from xprof_py.postprocess.readers.sniff import require_regular
 
 PIECE_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_PACKED = 10
+"""How many bytes one of gzip stands for, at least: the keys are the same in every event."""
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 
 
@@ -27,6 +29,15 @@ class Pieces:
 
     def __init__(self, path: str | Path, member: str = "") -> None:
         self.path, self.member, self.broken = path, member, ""
+
+    def about_bytes(self) -> int:
+        """How many bytes there will be, guessed from the size of the file; 0 where it cannot be opened."""
+        try:
+            with Path(self.path).open("rb") as opened:
+                packed = opened.read(2) == _GZIP_MAGIC
+            return Path(self.path).stat().st_size * (_PACKED if packed else 1)
+        except OSError:
+            return 0
 
     def __iter__(self) -> Iterator[bytes]:
         file = str(self.path)

@@ -30,6 +30,7 @@ from xprof_py.errors import BadInputError
 from xprof_py.postprocess import schema
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
+from xprof_py.postprocess.readers.workers import ALONE, Workers
 from xprof_py.postprocess.schema import ArgKind, Kind
 
 _I64 = npt.NDArray[np.int64]
@@ -57,13 +58,13 @@ def traces_named(run: Mapping[str, Any], copied: Sequence[Path]) -> tuple[list[P
     return found, rows
 
 
-def with_kineto(profile: Profile, traces: Sequence[Path]) -> Profile:
+def with_kineto(profile: Profile, traces: Sequence[Path], workers: Workers = ALONE) -> Profile:
     """``profile`` with what these traces of the same process say. A bad trace costs itself alone."""
     rows: list[dict[str, Any]] = []
     read: list[tuple[int, str, Profile]] = []
     for path in traces:
         try:
-            found = read_chrome_json(path)
+            found = read_chrome_json(path, workers=workers)
             if found.origin_ns == 0:
                 raise BadInputError(str(path), "", "does not say since when its times count: it cannot be placed")
         except BadInputError as error:

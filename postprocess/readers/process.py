@@ -29,7 +29,7 @@ from xprof_py.postprocess.schema import ArgKind, Kind
 
 
 def read_process(source: Source, workers: Workers = ALONE) -> Profile:
-    """Read what can be read of one process; ``workers`` share a large XSpace.
+    """Read what can be read of one process; ``workers`` share a large XSpace or trace of PyTorch.
 
     A file that cannot be read costs itself alone: it has a row in `diagnostics`. Raises BadInputError where none can.
     ``metadata["run"]`` is the run file; ``metadata["drained"]`` says whether no work was in flight at the end;
@@ -44,7 +44,7 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
             return read_nsys(source.trace, source.member, step_range=os.environ.get(VARIABLE, ""))
         from xprof_py.postprocess.readers.chrome_json import read_chrome_json
 
-        return read_chrome_json(source.trace, source.member)
+        return read_chrome_json(source.trace, source.member, workers)
     failures: list[BadInputError] = []
     run: dict[str, Any] = {}
     if source.run_file is not None:
@@ -73,7 +73,7 @@ def read_process(source: Source, workers: Workers = ALONE) -> Profile:
         except BadInputError as error:
             failures.append(error)
     traces, not_there = traces_named(run, source.torch)
-    profile = with_kineto(profile, traces)
+    profile = with_kineto(profile, traces, workers)
     rows = not_there + [
         {"severity": "error", "code": "unreadable", "file": e.file, "place": e.place, "count": 1, "message": e.reason}
         for e in failures

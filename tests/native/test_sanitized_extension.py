@@ -21,6 +21,7 @@ PARTS = [
     "tests/unit/test_shard_columns.py",
     "tests/unit/test_event_columns.py",
     "tests/unit/test_chrome_json.py",
+    "tests/unit/test_chrome_slices.py",
     "tests/unit/test_hlo_module.py",
     "tests/integration/test_open_spans.py",
 ]

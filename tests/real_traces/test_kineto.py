@@ -18,8 +18,10 @@ import pytest
 from xprof_py.postprocess.fleet.analysis import analyse
 from xprof_py.postprocess.join import join_profile
 from xprof_py.postprocess.profile import Profile
+from xprof_py.postprocess.readers import chrome_stretches
 from xprof_py.postprocess.readers.chrome_json import read_chrome_json
 from xprof_py.postprocess.readers.sources import find_sources
+from xprof_py.postprocess.readers.workers import Workers
 
 PS_PER_US = 10**6
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +47,15 @@ def kernels_us(profile: Profile, test: re.Pattern[str]) -> list[int]:
     streams = [i for i, plane in enumerate(planes) if plane.startswith("/device:") and names[i].startswith("Stream #")]
     mine = events.filter(pc.is_in(events["line"], pc.cast(np.array(streams, np.int32), "int32")))
     return [d for n, d in zip(mine["name"].to_pylist(), mine["duration_ps"].to_pylist(), strict=True) if test.search(n)]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_several_workers_read_the_same(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These files are too small to be shared; as if they were not."""
+    monkeypatch.setattr(chrome_stretches, "WORTH_A_WORKER_BYTES", 0)
+    one, several = read_chrome_json(file), read_chrome_json(file, workers=Workers(2))
+    assert several.metadata == one.metadata
+    assert all(several[table].equals(one[table]) for table in one.tables)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
