@@ -13,7 +13,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-enum { TMPFS = 0x01021994, PASS_BYTES = 64 << 20 };
+enum { TMPFS = 0x01021994, PASS_BYTES = 64 << 20, COPY_BYTES = 16 << 20 };
 #define RAMFS 0x858458f6u
 
 typedef struct {
@@ -208,11 +208,18 @@ static void *new_block(size_t bytes, size_t given_back, bool grows) {
     return at;
 }
 
-/* `data`, whose first `kept` bytes are wanted, as another block. */
+/* `data`, whose first `kept` bytes are wanted, as another block; of which, in a file, little is in memory. */
 static void *moved(void *data, size_t kept, size_t bytes, size_t given_back) {
-    void *at = new_block(bytes, given_back, bytes > kept);
+    char *at = new_block(bytes, given_back, bytes > kept);
     if (at == NULL) return NULL;
-    memcpy(at, data, kept < bytes ? kept : bytes);
+    if (kept > bytes) kept = bytes;
+    bool to_file = block_at(at) && block_at(at)->in_file;
+    for (size_t done = 0; done < kept;) {
+        size_t part = kept - done < COPY_BYTES ? kept - done : COPY_BYTES;
+        memcpy(at + done, (char *)data + done, part);
+        if (to_file) madvise(at + done, in_pages(part), MADV_DONTNEED);
+        done += part;
+    }
     if (!released(data)) free(data);
     return at;
 }

@@ -183,11 +183,13 @@ def _rows_by_code(code: Int32, keep: Bool) -> tuple[Int32, Int64]:
 
 
 _ROWS_GATHERED = 64
-"""Of a column in a file. What surrounds each of them comes into memory with it, up to a megabyte."""
+_BYTES_GATHERED = 64 << 20
+"""Of a column in a file. What surrounds a row comes into memory with it, up to a megabyte: so many rows, or those
+that lie within so many bytes, are gathered before all is dropped again."""
 
 
 class _InFile(np.ndarray[Any, Any]):
-    """A column that lies in a file (readers/column_memory.py): rows are gathered a few at a time, and leave memory."""
+    """A column that lies in a file (readers/column_memory.py): rows are gathered without having all of it in memory."""
 
     def __getitem__(self, key: Any) -> Any:
         plain = np.asarray(self)
@@ -195,10 +197,16 @@ class _InFile(np.ndarray[Any, Any]):
             return plain[key]
         rows = np.flatnonzero(key) if key.dtype == np.bool_ else key
         out = np.empty(len(rows), self.dtype)
-        for low in range(0, len(rows), _ROWS_GATHERED):
-            part = rows[low : low + _ROWS_GATHERED]
-            out[low : low + len(part)] = plain[part]
+        # In the order in which they lie.
+        order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows, kind="stable")
+        rows = rows if order is None else rows[order]
+        low = 0
+        while low < len(rows):
+            near = np.searchsorted(rows, rows[low] + _BYTES_GATHERED // self.itemsize)
+            part = slice(low, max(int(near), low + _ROWS_GATHERED))
+            out[part if order is None else order[part]] = plain[rows[part]]
             _native.passed(plain)
+            low = part.stop
         return out
 
 
@@ -382,6 +390,10 @@ class Events:
         starts: Int64 = np.asarray(self.start_ps)[low:high]
         if not isinstance(self.start_ps, _InFile):
             return np.asarray(low + np.searchsorted(starts, at_ps))
+        if starts.nbytes <= _BYTES_GATHERED:
+            out = low + np.searchsorted(starts, at_ps)
+            _native.passed(starts)
+            return np.asarray(out)
         out = np.empty(len(at_ps), np.int64)
         for first in range(0, len(at_ps), _ROWS_GATHERED):
             part = at_ps[first : first + _ROWS_GATHERED]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from xprof_py import _native
 from xprof_py.errors import UsageError
 from xprof_py.postprocess import schema
+from xprof_py.postprocess.join import columns
 from xprof_py.postprocess.join.columns import Events
 from xprof_py.postprocess.profile import Profile
 from xprof_py.postprocess.readers.column_memory import BUDGET, FOLDER, bound, bounded, read_content, refused
@@ -29,7 +30,8 @@ MB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def no_bound_after() -> Iterator[None]:
+def no_bound_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(columns, "_BYTES_GATHERED", columns._BYTES_GATHERED)
     yield
     _native.set_column_budget((1 << 63) - 1, [])
 
@@ -151,9 +153,14 @@ def test_the_content_of_a_large_file_lies_in_a_file(in_files: Path) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 2**20 - 1), max_size=200), st.sampled_from(["rows", "mask", "slice"]))
-def test_rows_gathered_from_a_file_are_those_of_memory(rows: list[int], how: str) -> None:
+@given(
+    st.lists(st.integers(0, 2**20 - 1), max_size=200),
+    st.sampled_from(["rows", "mask", "slice"]),
+    st.sampled_from([64, 1 << 20, 1 << 26]),
+)
+def test_rows_gathered_from_a_file_are_those_of_memory(rows: list[int], how: str, at_once: int) -> None:
     count = 1 << 20
+    columns._BYTES_GATHERED = at_once
     _native.set_column_budget(0, ["/var/tmp"])
     before = _native.numpy_in_columns(None)
     try:
