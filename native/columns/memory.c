@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { TMPFS = 0x01021994, PASS_BYTES = 64 << 20, COPY_BYTES = 16 << 20 };
+enum { KEPT_BLOCKS = 16, KEPT_BYTES = 256 << 20 };
 #define RAMFS 0x858458f6u
 
 typedef struct {
@@ -31,28 +32,18 @@ static char *folders[XPR_MEMORY_FOLDERS];
 static xpr_memory_use use;
 static size_t since_passed; /* bytes of files that were begun since all were dropped from memory */
 static size_t page = 4096;
+/* Blocks that were given back, the oldest first: what is wanted next is often as large, and a new file costs more. */
+static struct {
+    char *at;
+    size_t bytes;
+} kept[KEPT_BLOCKS];
+static size_t kept_count, kept_bytes;
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
-static void begin(void) {
+__attribute__((constructor)) static void begin(void) {
     page = (size_t)sysconf(_SC_PAGESIZE);
     pthread_atfork(before_fork, after_fork, after_fork);
-}
-
-void xpr_set_column_budget(size_t bytes, const char *const *names, size_t names_count) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, begin);
-    pthread_mutex_lock(&lock);
-    budget = bytes;
-    size_t kept = 0;
-    for (size_t i = 0; i < XPR_MEMORY_FOLDERS; i++) {
-        free(folders[i]);
-        folders[i] = NULL;
-    }
-    for (size_t i = 0; i < names_count && kept < XPR_MEMORY_FOLDERS; i++)
-        if (strlen(names[i]) < PATH_MAX - 32 && (folders[kept] = strdup(names[i])) != NULL) kept++;
-    use.refused = 0;
-    pthread_mutex_unlock(&lock);
 }
 
 xpr_memory_use xpr_column_memory_use(void) {
@@ -95,9 +86,10 @@ static void forget(block *one) {
     *one = blocks[--count];
 }
 
-static bool wants_file(size_t bytes, size_t given_back) {
-    return bytes >= XPR_LARGE_BYTES && bytes <= SIZE_MAX / 2 && (use.in_memory - given_back > budget ||
-                                                                 bytes > budget - (use.in_memory - given_back));
+/* What decoders fill stays for long: half of the budget is left to what comes and goes. */
+static bool wants_file(size_t bytes, size_t given_back, size_t allowed) {
+    size_t held = use.in_memory - given_back;
+    return bytes >= XPR_LARGE_BYTES && bytes <= SIZE_MAX / 2 && (held > allowed || bytes > allowed - held);
 }
 
 /* A file without a name on a disk, or -1 with errno. */
@@ -128,13 +120,41 @@ static int allocate(int file, size_t from, size_t to) {
 static void drop_all(void) {
     for (size_t i = 0; i < count; i++)
         if (blocks[i].in_file) madvise(blocks[i].at, blocks[i].bytes, MADV_DONTNEED);
+    for (size_t i = 0; i < kept_count; i++) madvise(kept[i].at, kept[i].bytes, MADV_DONTNEED);
     since_passed = 0;
+}
+
+static void take_kept(size_t place) {
+    kept_bytes -= kept[place].bytes;
+    memmove(&kept[place], &kept[place + 1], (--kept_count - place) * sizeof *kept);
+}
+
+static void give_back_kept(size_t room_for) {
+    while (kept_count && (kept_count == KEPT_BLOCKS || kept_bytes + room_for > KEPT_BYTES)) {
+        munmap(kept[0].at, kept[0].bytes);
+        take_kept(0);
+    }
+}
+
+/* A block that was given back and is no more than twice as large; NULL: none. It holds what it held. */
+static char *kept_block(size_t bytes) {
+    size_t best = kept_count;
+    for (size_t i = 0; i < kept_count; i++)
+        if (kept[i].bytes >= bytes && kept[i].bytes / 2 <= bytes && (best == kept_count || kept[i].bytes < kept[best].bytes))
+            best = i;
+    if (best == kept_count || !note(kept[best].at, kept[best].bytes, true, -1)) return NULL;
+    char *at = kept[best].at;
+    count_bytes(true, 0, kept[best].bytes);
+    take_kept(best);
+    return at;
 }
 
 static char *new_file(size_t bytes, bool grows) {
     bytes = in_pages(bytes);
     since_passed += bytes;
     if (since_passed > PASS_BYTES) drop_all();
+    char *known = grows ? NULL : kept_block(bytes);
+    if (known) return known;
     int why = ENOENT;
     for (size_t i = 0; i < XPR_MEMORY_FOLDERS && folders[i]; i++) {
         int file = open_file(folders[i]);
@@ -168,11 +188,7 @@ static void *resized_file(block *one, size_t bytes) {
     bytes = in_pages(bytes ? bytes : 1);
     if (bytes > one->bytes) {
         if (one->file < 0) return NULL;
-        int failed = allocate(one->file, one->bytes, bytes);
-        if (failed) {
-            use.refused = failed;
-            return NULL;
-        }
+        if (allocate(one->file, one->bytes, bytes) != 0) return NULL;
     }
     void *at = mremap(one->at, one->bytes, bytes, MREMAP_MAYMOVE);
     if (at == MAP_FAILED) return NULL;
@@ -195,13 +211,20 @@ static bool released(void *data) {
     block gone = *one;
     forget(one);
     if (!gone.in_file) return false;
-    munmap(gone.at, gone.bytes);
     if (gone.file >= 0) close(gone.file);
+    if (gone.bytes > KEPT_BYTES / 4) {
+        munmap(gone.at, gone.bytes);
+        return true;
+    }
+    give_back_kept(gone.bytes);
+    kept[kept_count].at = gone.at;
+    kept[kept_count++].bytes = gone.bytes;
+    kept_bytes += gone.bytes;
     return true;
 }
 
 static void *new_block(size_t bytes, size_t given_back, bool grows) {
-    void *at = wants_file(bytes, given_back) ? new_file(bytes, grows) : NULL;
+    void *at = wants_file(bytes, given_back, budget / 2) ? new_file(bytes, grows) : NULL;
     if (at) return at;
     at = malloc(bytes ? bytes : 1);
     note_memory(at, bytes);
@@ -232,12 +255,27 @@ static void *resized(void *data, size_t bytes) {
         return at ? at : moved(data, before, bytes, 0);
     }
     size_t given_back = one ? before : 0;
-    if (wants_file(bytes, given_back)) return moved(data, before, bytes, given_back);
+    if (wants_file(bytes, given_back, budget / 2)) return moved(data, before, bytes, given_back);
     void *at = realloc(data, bytes ? bytes : 1);
     if (at == NULL) return NULL;
     if (one) forget(one);
     note_memory(at, bytes);
     return at;
+}
+
+void xpr_set_column_budget(size_t bytes, const char *const *names, size_t names_count) {
+    pthread_mutex_lock(&lock);
+    budget = bytes;
+    give_back_kept(KEPT_BYTES + 1);
+    size_t kept = 0;
+    for (size_t i = 0; i < XPR_MEMORY_FOLDERS; i++) {
+        free(folders[i]);
+        folders[i] = NULL;
+    }
+    for (size_t i = 0; i < names_count && kept < XPR_MEMORY_FOLDERS; i++)
+        if (strlen(names[i]) < PATH_MAX - 32 && (folders[kept] = strdup(names[i])) != NULL) kept++;
+    use.refused = 0;
+    pthread_mutex_unlock(&lock);
 }
 
 void *xpr_column_alloc(size_t bytes) {
@@ -262,9 +300,15 @@ void xpr_column_free(void *data) {
 
 void *xpr_column_file(size_t bytes) {
     pthread_mutex_lock(&lock);
-    void *data = wants_file(bytes, 0) ? new_file(bytes, false) : NULL;
+    void *data = wants_file(bytes, 0, budget) ? new_file(bytes, false) : NULL;
     pthread_mutex_unlock(&lock);
     return data;
+}
+
+void xpr_column_give_back(void) {
+    pthread_mutex_lock(&lock);
+    give_back_kept(KEPT_BYTES + 1);
+    pthread_mutex_unlock(&lock);
 }
 
 void xpr_column_note(void *data, size_t bytes) {

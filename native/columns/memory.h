@@ -1,7 +1,8 @@
 /* Memory of columns: from malloc up to a budget, beyond it in files without a name.
  *
  * A capture's columns can be larger than the memory of the machine, or than what a container grants. What lies in a
- * file the system can write out and drop; it costs no more to fill than memory that is touched for the first time.
+ * file the system can write out and drop; it costs no more to fill than memory that is touched for the first time, but
+ * more than memory that was just given back.
  * Only blocks of XPR_LARGE_BYTES and more count towards the budget or lie in files. Until xpr_set_column_budget is
  * called all is memory. Files are on a disk, never in a file system that is memory itself; their blocks are allocated
  * before they are used, so that a full disk is found out here: then, and where no folder takes a file, a block is
@@ -25,7 +26,7 @@ static inline size_t xpr_end_of_rows(size_t first, size_t count) {
     return count - first > XPR_ROWS_AT_ONCE ? first + XPR_ROWS_AT_ONCE : count;
 }
 
-/* Blocks of memory may take `bytes` together; SIZE_MAX: no bound. Files go to the first of the folders, in order and at
+/* Blocks of memory may take `bytes` together, those of xpr_column_alloc and _resize half of it; SIZE_MAX: no bound. Files go to the first of the folders, in order and at
  * most XPR_MEMORY_FOLDERS, that takes them. The names are copied; too long ones and those behind the last are left out. */
 void xpr_set_column_budget(size_t bytes, const char *const *folders, size_t count);
 
@@ -34,11 +35,14 @@ void *xpr_column_alloc(size_t bytes);
 void *xpr_column_resize(void *data, size_t bytes);
 void xpr_column_free(void *data);
 
-/* For who has an allocator of his own: a block of zeros in a file, NULL where the budget has room; memory that counts
- * towards it from now on; and whether a block lay in a file and is free now: else it is his to free, and counts no more. */
+/* For who has an allocator of his own: a block in a file, NULL where the budget has room; memory that counts towards it
+ * from now on; and whether a block lay in a file and is free now: else it is his to free, and counts no more. */
 void *xpr_column_file(size_t bytes);
 void xpr_column_note(void *data, size_t bytes);
 bool xpr_column_released(void *data);
+
+/* Blocks in files that are free are kept for the next ones, 256 MB at most, until this or xpr_set_column_budget. */
+void xpr_column_give_back(void);
 
 /* Bytes [from, to) behind `data`, which may point into a block, are not needed soon: they leave this process's memory if
  * they lie in a file, and come back unchanged when they are touched. */

@@ -49,6 +49,11 @@ static PyObject *column_memory(PyObject *self, PyObject *ignored) {
                          use.refused == EMEDIUMTYPE ? "its files are memory" : use.refused ? strerror(use.refused) : NULL);
 }
 
+static PyObject *give_back(PyObject *self, PyObject *ignored) {
+    xpr_column_give_back();
+    Py_RETURN_NONE;
+}
+
 static PyObject *in_file(PyObject *self, PyObject *column) {
     Py_buffer view;
     if (PyObject_GetBuffer(column, &view, PyBUF_SIMPLE) < 0) return NULL;
@@ -98,7 +103,7 @@ static void *numpy_calloc(void *context, size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
     void *data = bytes >= XPR_LARGE_BYTES ? xpr_column_file(bytes) : NULL;
-    return data ? data : counted(numpys_own->calloc(numpys_own->context, count, size), bytes);
+    return data ? memset(data, 0, bytes) : counted(numpys_own->calloc(numpys_own->context, count, size), bytes);
 }
 
 static void *numpy_realloc(void *context, void *data, size_t bytes) { return xpr_column_resize(data, bytes); }
@@ -282,6 +287,8 @@ static PyMethodDef methods[] = {
     {"column_memory", column_memory, METH_NOARGS,
      "column_memory() -> dict\n\nBytes of large columns `in_memory` and `in_files` now, `most_in_files` at one time; and\n"
      "`refused`: why one that should lie in a file is in memory, None where none is."},
+    {"give_back_columns", give_back, METH_NOARGS,
+     "give_back_columns(): what lies in files and is free is given back, not kept for the next columns."},
     {"in_file", in_file, METH_O, "in_file(column) -> bool: whether it lies in a file."},
     {"passed", passed_column, METH_O,
      "passed(column): it is not needed soon. If it lies in a file it leaves memory until somebody looks at it."},

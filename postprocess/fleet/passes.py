@@ -279,7 +279,7 @@ def _size(file: Path) -> int:
 
 
 def _in_memory(file: str, why: str) -> dict[str, Any]:
-    message = f"its columns were all in memory, no folder takes files of them: {why} ({FOLDER} names another one)"
+    message = f"columns that should lie in files were in memory: {why} ({FOLDER} names another folder)"
     return {"severity": "note", "code": "columns_in_memory", "file": file, "place": "", "count": 1, "message": message}
 
 

@@ -191,9 +191,13 @@ that lie within so many bytes, are gathered before all is dropped again."""
 class _InFile(np.ndarray[Any, Any]):
     """A column that lies in a file (readers/column_memory.py): rows are gathered without having all of it in memory."""
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """What is computed of it is a plain array. It is read-only: it is never `out`."""
+        return getattr(ufunc, method)(*(np.asarray(x) if isinstance(x, _InFile) else x for x in inputs), **options)
+
     def __getitem__(self, key: Any) -> Any:
         plain = np.asarray(self)
-        if not isinstance(key, np.ndarray) or key.ndim != 1:
+        if not isinstance(key, np.ndarray) or key.ndim != 1 or (key.dtype == np.bool_ and len(key) != len(plain)):
             return plain[key]
         rows = np.flatnonzero(key) if key.dtype == np.bool_ else key
         out = np.empty(len(rows), self.dtype)
@@ -211,7 +215,11 @@ class _InFile(np.ndarray[Any, Any]):
 
 
 def _where_it_lies(column: _Column) -> _Column:
-    return cast(_Column, column.view(_InFile)) if _native.in_file(column) else column
+    if not _native.in_file(column):
+        return column
+    found = column.view(_InFile)
+    found.flags.writeable = False
+    return cast(_Column, found)
 
 
 class _Ends:

@@ -1,9 +1,9 @@
 """Memory of columns while a profile is read and analysed: bounded, whatever the size of the files.
 
 Columns beyond a budget, the decoders' and numpy's, lie in files without a name (native/columns/memory.h). It takes as
-long to fill them as memory, and what is not in use may leave memory at any time. XPROF_PY_COLUMNS_MB is the budget of
-one process, 256 by default; XPROF_PY_COLUMNS_DIR the folder of the files, by default the first of TMPDIR, /var/tmp and
-/tmp that is on a disk.
+long to fill one as memory never touched before, and what is not in use may leave memory at any time.
+XPROF_PY_COLUMNS_MB is the budget of one process, 256 by default; XPROF_PY_COLUMNS_DIR the folder of the files, by
+default the first of TMPDIR, /var/tmp and /tmp that is on a disk.
 
 The standard library alone: work begins here while numpy is still being imported (begun_xspace.py).
 """
@@ -29,7 +29,7 @@ Content = bytes | _native.Bytes
 def bound() -> None:
     """Bound the memory of columns as the environment says. Raises UsageError where that is no amount or no folder."""
     stated = os.environ.get(BUDGET, "")
-    if stated and not (stated.isascii() and stated.isdigit() and int(stated) < 1 << 40):
+    if stated and not (stated.isascii() and stated.isdigit() and len(stated) < 13):
         raise UsageError(f"{BUDGET}={stated!r}: wanted is a number of megabytes")
     folder = os.environ.get(FOLDER, "")
     if folder and not os.path.isdir(folder):
@@ -47,6 +47,7 @@ def bounded() -> Iterator[None]:
         yield
     finally:
         _native.numpy_in_columns(before)
+        _native.give_back_columns()
 
 
 def refused() -> str | None:

@@ -49,7 +49,7 @@ def in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("stated", ["-1", "many", "1e3", "9" * 20])
+@pytest.mark.parametrize("stated", ["-1", "many", "1e3", "9" * 20, "9" * 5000])
 def test_a_budget_that_is_no_amount_is_refused(monkeypatch: pytest.MonkeyPatch, stated: str) -> None:
     monkeypatch.setenv(BUDGET, stated)
     with pytest.raises(UsageError, match=BUDGET):
@@ -199,6 +199,20 @@ def test_rows_gathered_from_a_file_are_those_of_memory(rows: list[int], how: str
             of_line = start_ps[line == at]
             found = events.first_row_from(at, key)
             assert (found == at * (count // 2) + np.searchsorted(of_line, key)).all()
+
+
+def test_what_is_computed_of_a_column_in_a_file_is_a_plain_array(in_files: Path) -> None:
+    with bounded():
+        start_ps = np.arange(1 << 20)
+    column = columns._where_it_lies(start_ps)
+    assert type(column) is not np.ndarray
+    for computed in (column + 1, np.minimum(column, 5), column[column > 3], column[np.array([3, 1])], column[2:9]):
+        assert type(computed) is np.ndarray
+    assert int(np.add.reduce(column)) == start_ps.sum()
+    with pytest.raises(IndexError):
+        _ = column[np.zeros(5, np.bool_)]
+    with pytest.raises(ValueError, match="read-only"):
+        column[0] = 1
 
 
 def limited(script: str, limit: int) -> subprocess.CompletedProcess[str]:
