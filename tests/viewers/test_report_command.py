@@ -39,8 +39,8 @@ def test_a_place_that_cannot_be_written_ends_with_exit_code_1(
     sample: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = sample.write_out(tmp_path / "analysis", sample.input_bound())
-    (tmp_path / "file").write_text("")
-    assert main(["report", str(out), "-o", str(tmp_path / "file" / "a.html")]) == 1
+    too_long = "a" * 300 + ".html"
+    assert main(["report", str(out), "-o", str(tmp_path / too_long)]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "cannot write the report" in printed.err
