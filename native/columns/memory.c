@@ -41,9 +41,15 @@ static size_t kept_count, kept_bytes;
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
+/* Blocks that are free are the parent's: it may give them to whoever asks next. */
+static void in_child(void) {
+    for (size_t i = 0; i < kept_count; i++) munmap(kept[i].at, kept[i].bytes);
+    kept_count = kept_bytes = 0;
+    after_fork();
+}
 __attribute__((constructor)) static void begin(void) {
     page = (size_t)sysconf(_SC_PAGESIZE);
-    pthread_atfork(before_fork, after_fork, after_fork);
+    pthread_atfork(before_fork, after_fork, in_child);
 }
 
 xpr_memory_use xpr_column_memory_use(void) {

@@ -8,7 +8,7 @@
  * before they are used, so that a full disk is found out here: then, and where no folder takes a file, a block is
  * memory after all, and xpr_column_memory_use says why.
  *
- * After a fork both processes share what lies in files: neither may change it.
+ * After a fork both processes share what lies in files: neither may change it. What was free is the parent's alone.
  * Threading: any thread, any time; a block is used by whoever has it. Cost: a file of its own per block, which is kept
  * open only while the block grows. */
 #ifndef XPROF_PY_COLUMNS_MEMORY_H

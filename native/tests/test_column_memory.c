@@ -180,14 +180,21 @@ static void a_fork_reads_what_was_there(void) {
     xpr_set_column_budget(0, folders, 1);
     uint64_t *words = xpr_column_alloc(MB);
     fill(words, WORDS, 11);
+    /* A block that is free is not used by both. */
+    uint64_t *freed = xpr_column_file(2 * MB);
+    fill(freed, 2 * WORDS, 5);
+    CHECK(xpr_column_released(freed));
     pid_t child = fork();
     if (child == 0) {
-        void *own = xpr_column_alloc(2 * MB);
-        _exit(own && holds(words, WORDS, 11) ? 0 : 1);
+        uint64_t *own = xpr_column_alloc(2 * MB);
+        if (own) fill(own, 2 * WORDS, 99);
+        _exit(own && holds(own, 2 * WORDS, 99) && holds(words, WORDS, 11) ? 0 : 1);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK(holds(words, WORDS, 11));
+    CHECK(xpr_column_file(2 * MB) == freed && holds(freed, 2 * WORDS, 5));
+    CHECK(xpr_column_released(freed));
     xpr_column_free(words);
 }
 
