@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { TMPFS = 0x01021994, PASS_BYTES = 64 << 20, COPY_BYTES = 16 << 20 };
-enum { KEPT_BLOCKS = 16, KEPT_BYTES = 256 << 20 };
+enum { SPARE_BLOCKS = 16, SPARE_BYTES = 256 << 20 };
 #define RAMFS 0x858458f6u
 
 typedef struct {
@@ -36,15 +36,15 @@ static size_t page = 4096;
 static struct {
     char *at;
     size_t bytes;
-} kept[KEPT_BLOCKS];
-static size_t kept_count, kept_bytes;
+} spare[SPARE_BLOCKS];
+static size_t spare_count, spare_bytes;
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
 /* Blocks that are free are the parent's: it may give them to whoever asks next. */
 static void in_child(void) {
-    for (size_t i = 0; i < kept_count; i++) munmap(kept[i].at, kept[i].bytes);
-    kept_count = kept_bytes = 0;
+    for (size_t i = 0; i < spare_count; i++) munmap(spare[i].at, spare[i].bytes);
+    spare_count = spare_bytes = 0;
     after_fork();
 }
 __attribute__((constructor)) static void begin(void) {
@@ -126,32 +126,32 @@ static int allocate(int file, size_t from, size_t to) {
 static void drop_all(void) {
     for (size_t i = 0; i < count; i++)
         if (blocks[i].in_file) madvise(blocks[i].at, blocks[i].bytes, MADV_DONTNEED);
-    for (size_t i = 0; i < kept_count; i++) madvise(kept[i].at, kept[i].bytes, MADV_DONTNEED);
+    for (size_t i = 0; i < spare_count; i++) madvise(spare[i].at, spare[i].bytes, MADV_DONTNEED);
     since_passed = 0;
 }
 
-static void take_kept(size_t place) {
-    kept_bytes -= kept[place].bytes;
-    memmove(&kept[place], &kept[place + 1], (--kept_count - place) * sizeof *kept);
+static void take_spare(size_t place) {
+    spare_bytes -= spare[place].bytes;
+    memmove(&spare[place], &spare[place + 1], (--spare_count - place) * sizeof *spare);
 }
 
-static void give_back_kept(size_t room_for) {
-    while (kept_count && (kept_count == KEPT_BLOCKS || kept_bytes + room_for > KEPT_BYTES)) {
-        munmap(kept[0].at, kept[0].bytes);
-        take_kept(0);
+static void give_back_spare(size_t room_for) {
+    while (spare_count && (spare_count == SPARE_BLOCKS || spare_bytes + room_for > SPARE_BYTES)) {
+        munmap(spare[0].at, spare[0].bytes);
+        take_spare(0);
     }
 }
 
 /* A block that was given back and is no more than twice as large; NULL: none. It holds what it held. */
-static char *kept_block(size_t bytes) {
-    size_t best = kept_count;
-    for (size_t i = 0; i < kept_count; i++)
-        if (kept[i].bytes >= bytes && kept[i].bytes / 2 <= bytes && (best == kept_count || kept[i].bytes < kept[best].bytes))
+static char *spare_block(size_t bytes) {
+    size_t best = spare_count;
+    for (size_t i = 0; i < spare_count; i++)
+        if (spare[i].bytes >= bytes && spare[i].bytes / 2 <= bytes && (best == spare_count || spare[i].bytes < spare[best].bytes))
             best = i;
-    if (best == kept_count || !note(kept[best].at, kept[best].bytes, true, -1)) return NULL;
-    char *at = kept[best].at;
-    count_bytes(true, 0, kept[best].bytes);
-    take_kept(best);
+    if (best == spare_count || !note(spare[best].at, spare[best].bytes, true, -1)) return NULL;
+    char *at = spare[best].at;
+    count_bytes(true, 0, spare[best].bytes);
+    take_spare(best);
     return at;
 }
 
@@ -159,7 +159,7 @@ static char *new_file(size_t bytes, bool grows) {
     bytes = in_pages(bytes);
     since_passed += bytes;
     if (since_passed > PASS_BYTES) drop_all();
-    char *known = grows ? NULL : kept_block(bytes);
+    char *known = grows ? NULL : spare_block(bytes);
     if (known) return known;
     int why = ENOENT;
     for (size_t i = 0; i < XPR_MEMORY_FOLDERS && folders[i]; i++) {
@@ -218,14 +218,14 @@ static bool released(void *data) {
     forget(one);
     if (!gone.in_file) return false;
     if (gone.file >= 0) close(gone.file);
-    if (gone.bytes > KEPT_BYTES / 4) {
+    if (gone.bytes > SPARE_BYTES / 4) {
         munmap(gone.at, gone.bytes);
         return true;
     }
-    give_back_kept(gone.bytes);
-    kept[kept_count].at = gone.at;
-    kept[kept_count++].bytes = gone.bytes;
-    kept_bytes += gone.bytes;
+    give_back_spare(gone.bytes);
+    spare[spare_count].at = gone.at;
+    spare[spare_count++].bytes = gone.bytes;
+    spare_bytes += gone.bytes;
     return true;
 }
 
@@ -272,7 +272,7 @@ static void *resized(void *data, size_t bytes) {
 void xpr_set_column_budget(size_t bytes, const char *const *names, size_t names_count) {
     pthread_mutex_lock(&lock);
     budget = bytes;
-    give_back_kept(KEPT_BYTES + 1);
+    give_back_spare(SPARE_BYTES + 1);
     size_t kept = 0;
     for (size_t i = 0; i < XPR_MEMORY_FOLDERS; i++) {
         free(folders[i]);
@@ -313,7 +313,7 @@ void *xpr_column_file(size_t bytes) {
 
 void xpr_column_give_back(void) {
     pthread_mutex_lock(&lock);
-    give_back_kept(KEPT_BYTES + 1);
+    give_back_spare(SPARE_BYTES + 1);
     pthread_mutex_unlock(&lock);
 }
 
