@@ -59,7 +59,7 @@ xpr_memory_use xpr_column_memory_use(void) {
     return now;
 }
 
-/* Below, with the lock held. */
+/* As far as no function takes it, below, with the lock held. */
 
 static size_t in_pages(size_t bytes) { return (bytes + page - 1) / page * page; }
 
@@ -145,9 +145,10 @@ static void give_back_spare(size_t room_for) {
 /* A block that was given back and is no more than twice as large; NULL: none. It holds what it held. */
 static char *spare_block(size_t bytes) {
     size_t best = spare_count;
-    for (size_t i = 0; i < spare_count; i++)
-        if (spare[i].bytes >= bytes && spare[i].bytes / 2 <= bytes && (best == spare_count || spare[i].bytes < spare[best].bytes))
-            best = i;
+    for (size_t i = 0; i < spare_count; i++) {
+        bool fits = spare[i].bytes >= bytes && spare[i].bytes / 2 <= bytes;
+        if (fits && (best == spare_count || spare[i].bytes < spare[best].bytes)) best = i;
+    }
     if (best == spare_count || !note(spare[best].at, spare[best].bytes, true, -1)) return NULL;
     char *at = spare[best].at;
     count_bytes(true, 0, spare[best].bytes);
